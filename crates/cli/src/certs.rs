@@ -258,7 +258,7 @@ pub fn write_private(path: &Path, contents: &str) -> Result<(), Failure> {
 pub fn authority_failure(error: AuthorityError) -> Failure {
     let status = match error {
         AuthorityError::Exists(_) => Status::Refused,
-        AuthorityError::Role(_) | AuthorityError::Name(_) => Status::Usage,
+        AuthorityError::Role(_) | AuthorityError::Name(_) | AuthorityError::NodeName(_) => Status::Usage,
         AuthorityError::Read { .. } | AuthorityError::BadKey { .. } | AuthorityError::NoCertificate(_) => {
             Status::Usage
         }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use rollhouse_client::Address;
 use rollhouse_config::NodeConfig;
-use rollhouse_core::{Pauses, jitter};
+use rollhouse_core::{NODE_NAME_RULE, Pauses, is_node_name, jitter};
 use rollhouse_node::{JoinError, Joining};
 use rollhouse_wire::{
-    CallError, Certified, DialError, Identity, IdentityFileError, JoinedFolder, KeyRequest, Readers, is_name,
+    CallError, Certified, DialError, Identity, IdentityFileError, JoinedFolder, KeyRequest, Readers,
     replace_file,
 };
 use tracing::{info, warn};
@@ -112,11 +112,11 @@ pub(crate) fn name(config: &NodeConfig) -> Result<String, Failure> {
         Some(name) => (name.clone(), "node.name"),
         None => (host_name(), "the host's name"),
     };
-    if is_name(&name) {
+    if is_node_name(&name) {
         return Ok(name);
     }
     let what = format_args!(
-        "{from}, `{}`, is not a name of a node; a name has 1 to 128 letters, digits, `.`, `_` or `-`",
+        "{from}, `{}`, is not a node's name; a node's name has {NODE_NAME_RULE}",
         name.escape_debug()
     );
     Err(Failure::new(Status::Usage, what).hint("--name NAME sets one"))

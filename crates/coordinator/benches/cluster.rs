@@ -9,7 +9,7 @@ use rollhouse_coordinator::{Cluster, Event, LinkId, Ticket};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     Changes, Heartbeat, Incarnation, NodeLoad, PoolOpened, PoolStatus, Register, Request, Role, Secret,
-    SeenTerm, SessionCounts, SessionId, SessionReport, control,
+    SeenTerm, SessionCounts, SessionId, SessionReport, control, pool_id_of,
 };
 
 #[path = "../tests/serving/stage.rs"]
@@ -24,10 +24,11 @@ const LANES: u32 = 100;
 
 /// A session of half a node's lanes.
 fn report(node: u64, index: u32, steps: u64) -> SessionReport {
+    let owner = format!("trainer-{}", node % 50);
     SessionReport {
-        session: SessionId { pool: RunId::from_u128(u128::from(node) + 1), index },
+        session: SessionId { pool: pool_id_of(&owner, RunId::from_u128(u128::from(node + 1) << 32)), index },
         incarnation: Incarnation { term: 1, counter: node * 2 + u64::from(index) + 1 },
-        owner: format!("trainer-{}", node % 50),
+        owner,
         env: "CartPole-v1".to_owned(),
         first_lane: index * LANES / 2,
         lanes: LANES / 2,

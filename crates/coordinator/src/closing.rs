@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::RunId;
-use rollhouse_wire::{EndCause, Refusal, RefusalCode, SessionEnd};
+use rollhouse_wire::{EndCause, Refusal, RefusalCode, SessionEnd, is_pool_of};
 
 use crate::cluster::{Cluster, Over};
 use crate::event::{Actions, Asker, CallFailure, Reply, Ticket};
@@ -26,7 +26,7 @@ impl Cluster {
     ) {
         let Some(pool) = self.pools.get_mut(&id) else {
             let refusal = self.unknown_pool(now, id);
-            if refusal.code == RefusalCode::NotFound {
+            if refusal.code == RefusalCode::NotFound && is_pool_of(&asker.owner, id) {
                 self.waiting.closed(id);
                 self.pools.close_unseen(id, &asker.owner);
             }
@@ -37,6 +37,11 @@ impl Cluster {
             return out.refuse(ticket, Refusal::new(RefusalCode::Forbidden, message));
         }
         match pool.stage {
+            Stage::Ended { closed: false } if self.placements.of_pool(id).next().is_some() => {
+                // A placement that another took the place of is still there.
+                self.pools.revive(id);
+                self.begin_to_close(now, id, Some(ticket), out);
+            }
             Stage::Ended { .. } => out.answer(ticket, Reply::PoolClosed(pool.status())),
             Stage::Closing { .. } if pool.waiters.len() >= MAX_WAITERS => {
                 let message = format!("{MAX_WAITERS} requests wait for pool {id}, which is as many as may");
@@ -69,13 +74,7 @@ impl Cluster {
         self.stop_replacing(id, &stale(id, "was closed"), out);
         let Some(pool) = self.pools.get(&id) else { return };
         let keys = pool.running(id);
-        let nodes: Vec<_> = pool.sessions.values().map(|session| session.node.clone()).collect();
-        for key in &keys {
-            self.placements.unwant(key);
-        }
-        for node in nodes {
-            self.close_unwanted(&node, out);
-        }
+        self.unwant_pool(id, out);
         for key in &keys {
             let pool = self.pools.get_mut(&id);
             let lost = pool.and_then(|p| p.current(key)).is_some_and(|s| s.state == SessionState::Lost);

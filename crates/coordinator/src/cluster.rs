@@ -1,14 +1,12 @@
 //! The cluster as a value: it takes events and returns actions.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::limits::MAX_LANES;
-use rollhouse_core::{RunId, SharedBound};
-use rollhouse_wire::limits::{MAX_NAME_BYTES, MAX_POOL_SESSIONS};
+use rollhouse_core::RunId;
+use rollhouse_wire::limits::MAX_NAME_BYTES;
 use rollhouse_wire::{
     CloseSession, EndCause, Heartbeat, HeartbeatTaken, Incarnation, Refusal, RefusalCode, Register,
     Registered, Secret, SeenTerm, SessionCounts, SessionReport,
@@ -16,11 +14,11 @@ use rollhouse_wire::{
 
 use crate::behind::Behind;
 use crate::event::{Action, Actions, Event, LinkId, Reply, Ticket};
-use crate::limits::{HEARTBEAT, MAX_CLOSES, SETTLE, TICK};
+use crate::limits::{HEARTBEAT, SETTLE, TICK};
 use crate::member::Member;
 use crate::membership::{Beat, Change, Membership, length};
 use crate::placements::{Key, Placements};
-use crate::pool::{Pool, Pools, Session, SessionState, Stage};
+use crate::pool::{Pool, Pools, SessionState, Stage, node_share};
 use crate::roster::{Awaited, PortQuestion, Roster};
 use crate::shipping::Shipping;
 use crate::waiting::Waiting;
@@ -214,7 +212,7 @@ impl Cluster {
             self.node_returned(&name);
         }
         if changed {
-            self.take_reports(&name, &heartbeat.changes.sessions, out);
+            self.take_reports(&name, &heartbeat.changes.sessions);
             if let Some(member) = self.members.get_mut(&name) {
                 member.sessions.strayless = None;
                 let reached = heartbeat.changes.sessions.iter().filter(|s| s.attached == Some(true));
@@ -229,7 +227,7 @@ impl Cluster {
                 && (report.session, report.incarnation) == key
                 && !self.placements.is_on(&key, &name)
             {
-                self.adopt_over(&name, report, out);
+                self.claim_over(&name, report);
             }
             if self.placements.wanted_on(&key, &name).is_some() {
                 let over = Over { cause: end.cause, detail: &end.detail, done: Some(end.done) };
@@ -294,7 +292,7 @@ impl Cluster {
     }
 
     /// Takes in a node's reports of the sessions that it runs.
-    fn take_reports(&mut self, name: &Arc<str>, reports: &[SessionReport], out: &mut Actions) {
+    fn take_reports(&mut self, name: &Arc<str>, reports: &[SessionReport]) {
         for report in reports {
             let key = (report.session, report.incarnation);
             match self.placements.wanted_on(&key, name) {
@@ -306,32 +304,10 @@ impl Cluster {
                 }
                 // It is being closed.
                 Some(false) => {}
-                // One that is not taken over is a stray.
-                None => self.adopt(name, report, out),
+                // One that is not taken over may be a stray.
+                None => self.claim(name, report),
             }
         }
-    }
-
-    /// Returns the sessions that a node runs and that it is to close, because nobody wants them.
-    fn strays(&mut self, name: &Arc<str>) -> Vec<CloseSession> {
-        let removed = self.placements.removed();
-        let Some(member) =
-            self.members.get_mut(name).filter(|member| member.sessions.strayless != Some(removed))
-        else {
-            return Vec::new();
-        };
-        let (mut strays, mut lanes) = (Vec::new(), 0u32);
-        for (key @ &(session, incarnation), of) in member.sessions.view.sessions() {
-            if !self.placements.is_on(key, name) {
-                lanes = lanes.saturating_add(of);
-                if strays.len() < MAX_CLOSES {
-                    strays.push(CloseSession { session, incarnation });
-                }
-            }
-        }
-        member.sessions.strayless = strays.is_empty().then_some(removed);
-        member.sessions.stray_lanes = lanes;
-        strays
     }
 
     /// Restores a node that was taken for lost, and its sessions until it tells of their ends.
@@ -351,92 +327,14 @@ impl Cluster {
         }
     }
 
-    /// Takes over a session that an earlier coordinator placed, unless a newer placement of it is known.
-    fn adopt(&mut self, name: &Arc<str>, report: &SessionReport, out: &mut Actions) {
-        let SessionReport { session: id, incarnation, lanes, .. } = *report;
-        let Some(stage) = self.adopting_pool(report, out) else { return };
-        let key = (id, incarnation);
-        let known = self.pools.get(&id.pool).and_then(|pool| pool.sessions.get(&id.index));
-        if let Some(known) = known {
-            let (older, node) = ((id, known.incarnation), Arc::clone(&known.node));
-            let (is_over, done) = (known.is_over(), known.activity.done);
-            match known.incarnation.cmp(&incarnation) {
-                Ordering::Greater => return self.expect_recording(name, key),
-                Ordering::Equal => return,
-                Ordering::Less => self.placements.unwant(&older),
-            }
-            if !is_over {
-                self.expect_recording(&node, older);
-            }
-            self.carry_counts(id, done);
-        }
-        if stage == (Stage::Ended { closed: false }) {
-            self.pools.revive(id.pool);
-        }
-        let session = Session::adopted(report, self.members.get(name), name);
-        if let Some(pool) = self.pools.get_mut(&id.pool) {
-            pool.unknown_past |= session.replaces;
-        }
-        self.pools.insert_session(id, session);
-        let env = if report.replay.is_some() { "" } else { &report.env };
-        let load = self.placed_lanes(name, env, lanes);
-        self.placements.adopt(key, name, load);
-        if matches!(stage, Stage::Closing { .. } | Stage::Ended { closed: true }) {
-            // Its owner has no use for it any more; what it recorded counts.
-            self.placements.unwant(&key);
-        }
-    }
-
-    /// Takes over a session that an earlier coordinator placed, and that was over before this one heard of it.
-    fn adopt_over(&mut self, name: &Arc<str>, report: &SessionReport, out: &mut Actions) {
-        let key = (report.session, report.incarnation);
-        if self.pools.get_mut(&key.0.pool).is_some_and(|pool| pool.current(&key).is_some()) {
-            return;
-        }
-        self.adopt(name, report, out);
-        if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(&key)) {
-            session.was_over = true;
-        }
-    }
-
-    /// Returns the stage of the pool to which a session of an earlier coordinator belongs. The pool is made if need be.
-    /// `None` if the session is not to be taken over.
-    fn adopting_pool(&mut self, report: &SessionReport, out: &mut Actions) -> Option<Stage> {
-        let SessionReport { session, incarnation, first_lane, lanes, pool_lanes, .. } = *report;
-        let end = first_lane.checked_add(lanes);
-        let sound = end.is_some_and(|end| lanes > 0 && end <= pool_lanes)
-            && pool_lanes as usize <= MAX_LANES
-            && (session.index as usize) < MAX_POOL_SESSIONS;
-        if incarnation.term >= self.term || !sound {
-            return None;
-        }
-        let other = self.pools.get(&session.pool).filter(|pool| *pool.owner != *report.owner);
-        if let Some(pool) = other {
-            // The name is whose it was first; who took it since loses what it has of it.
-            if pool.sessions.values().any(|taken| taken.incarnation < incarnation) {
-                return None;
-            }
-            let refusal =
-                Refusal::new(RefusalCode::Forbidden, format!("pool {} has another owner", session.pool));
-            self.take_back(session.pool, &refusal, out);
-        }
-        if self.pools.get(&session.pool).is_none() {
-            let closed = self.pools.is_closed_unseen(&session.pool, &report.owner);
-            if closed || self.pools.live() as u64 >= SharedBound::POOLS.limit {
-                return None;
-            }
-            self.pools.insert(session.pool, Pool::adopted(report));
-        }
-        let pool = self.pools.get(&session.pool)?;
-        (pool.asked.is_none() && pool.lanes == pool_lanes).then_some(pool.stage)
-    }
-
     /// Notes that the recording of a placement has still to come from its node.
     pub(crate) fn expect_recording(&mut self, node: &Arc<str>, key: Key) {
         let pool = self.pools.get_mut(&key.0.pool).filter(|pool| pool.is_recorded());
-        if let Some(pool) = pool
-            && self.shipping.ended(node, &pool.owner, key)
-        {
+        let Some(pool) = pool else { return };
+        // What only the node vouches for counts against the node.
+        let claimed = key.1.term < self.term;
+        let share = if claimed { node_share(node) } else { Arc::clone(&pool.owner) };
+        if self.shipping.ended(node, &share, key) {
             pool.unshipped += 1;
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A node reports its own troubles with its heartbeats. It cannot know that owners do not reach it because it
 //! advertises a wrong address: sessions that end without their owner ever having attached show this. An owner can bring
-//! that about at will, so it counts for that owner alone, and puts the node behind others instead of leaving it out.
+//! that about at will, so it counts for that owner alone, and puts the node behind others instead of leaving it out. The
+//! same holds for what a node refuses to open, see [`OpeningResults`](crate::results::OpeningResults).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -73,7 +74,9 @@ impl Member {
             Some((Takes::Last, true)) => Fitness::Full,
             Some((Takes::Last, false)) => Fitness::Last,
             Some((Takes::Unrecorded, _)) | None
-                if self.reach.is_misled(now) || self.reach.unreached.is_by(now, owner) =>
+                if self.reach.is_misled(now)
+                    || self.reach.unreached.is_by(now, owner)
+                    || self.results.comes_last(now, &request.settings.env) =>
             {
                 Fitness::Last
             }

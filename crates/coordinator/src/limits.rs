@@ -50,6 +50,12 @@ pub const MAX_NODE_SESSIONS: usize = 65_536;
 pub const MAX_CLOSES: usize = 4096;
 /// Number of nodes, including lost ones that are not forgotten. Their list fits in one control message.
 pub const MAX_NODES: usize = 2048;
+/// Number of sessions that one node may claim to have from an earlier coordinator: as many as a node can have. What is
+/// claimed beyond that is left alone until its owner asks for it.
+pub const MAX_NODE_CLAIMS: usize = 4096;
+/// Number of such sessions of all nodes together: it takes sixteen hostile nodes to keep those of others from being
+/// known.
+pub const MAX_CLAIMS: usize = 16 * MAX_NODE_CLAIMS;
 /// Number of sessions in one owner's pools that are not over and not being closed: two of the largest pools.
 pub const MAX_OWNER_SESSIONS: usize = 2 * MAX_POOL_SESSIONS;
 /// Total weight of the ended pools whose status can still be asked for. A pool weighs its sessions and
@@ -85,6 +91,12 @@ pub const MAX_UNREACHED_OWNERS: usize = 64;
 pub const MISLED_FOR: Duration = Duration::from_secs(60);
 /// Time for which a node comes last for an owner that could not reach it.
 pub const UNREACHED_FOR: Duration = Duration::from_secs(600);
+/// Time for which a node comes last for an env of which it has refused a session; it doubles with each refusal.
+pub const REFUSED_FOR: Duration = Duration::from_secs(5);
+/// Longest such time.
+pub const REFUSED_FOR_MOST: Duration = Duration::from_secs(600);
+/// Number of envs of which a node's results are remembered.
+pub const MAX_ENV_RESULTS: usize = 256;
 /// Number of nodes whose troubles a refusal names.
 pub const MAX_UNFIT_TOLD: usize = 3;
 /// Interval at which one holder of a join token, or one node, is given a certificate when it asks without a pause; all

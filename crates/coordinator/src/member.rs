@@ -15,6 +15,7 @@ use rollhouse_wire::{
 use crate::event::LinkId;
 use crate::limits::SUSPECT_AFTER;
 use crate::reach::Reach;
+use crate::results::OpeningResults;
 
 /// A node, as the coordinator knows it.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct Member {
     /// The trouble that keeps it from taking sessions, as it reports it.
     pub(crate) unfit: Option<Unfit>,
     pub(crate) reach: Reach,
+    /// What it has shown when it was asked to open sessions.
+    pub(crate) results: OpeningResults,
     pub(crate) sessions: NodeSessions,
     pub(crate) link: Option<LinkId>,
     pub(crate) heard: Duration,
@@ -139,6 +142,7 @@ impl Member {
             drain: Drain::default(),
             unfit: None,
             reach: Reach::default(),
+            results: OpeningResults::default(),
             // One without sessions has no term to tell.
             sessions: NodeSessions { complete: register.term == 0, ..NodeSessions::default() },
             link: Some(link),
@@ -152,6 +156,7 @@ impl Member {
     pub(crate) fn go_on(&mut self, now: Duration, old: Self) {
         self.drain = old.drain;
         self.unfit = old.unfit;
+        self.results = old.results;
         if self.registration.address == old.registration.address {
             self.reach = old.reach.registered_again(now);
         }

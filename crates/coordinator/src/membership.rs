@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KINDS, MAX_WEIGHED_ENVS};
+use rollhouse_core::{NODE_NAME_RULE, is_node_name};
 use rollhouse_wire::limits::{MAX_ATTACH_PATH_BYTES, MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{Heartbeat, Refusal, RefusalCode, Register};
 
@@ -103,8 +104,13 @@ impl Membership {
         let replaced = known_link(&self.members, &name).filter(|&old| old != link);
         let moved = self.members.get(&name).is_none_or(|old| old.registration.address != register.address);
         self.changed |= moved;
-        if let Some(old) = self.members.remove(&name).filter(|_| !restarted) {
-            member.go_on(now, old);
+        if let Some(old) = self.members.remove(&name) {
+            if restarted {
+                // Another boot has shown no more than the one before.
+                member.results = old.results;
+            } else {
+                member.go_on(now, old);
+            }
         }
         if let Some(old) = replaced {
             self.links.remove(&old);
@@ -274,6 +280,11 @@ fn known_link(members: &BTreeMap<Arc<str>, Member>, name: &str) -> Option<LinkId
 
 fn check(register: &Register) -> Result<(), Refusal> {
     length("node", &register.node, MAX_NAME_BYTES)?;
+    if !is_node_name(&register.node) {
+        let name = register.node.escape_debug();
+        let message = format!("`{name}` is not a node's name; a node's name has {NODE_NAME_RULE}");
+        return Err(Refusal::new(RefusalCode::BadRequest, message));
+    }
     length("address", &register.address, MAX_ADDRESS_BYTES)?;
     if let Some(attach) = &register.attach {
         length("attach", attach, MAX_ATTACH_PATH_BYTES)?;

@@ -114,7 +114,7 @@ impl Cluster {
         out: &mut Actions,
     ) -> Result<(), Refusal> {
         check(&request)?;
-        if self.pools.is_closed_unseen(&request.pool, &asker.owner) {
+        if self.pools.is_closed_unseen(&request.pool) {
             return Err(stale(request.pool, "was closed"));
         }
         let held = self.pools.held_by(&asker.owner);
@@ -140,8 +140,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Chooses nodes for the lanes, all with the same dynamics; among several dynamics, those with most room. Nodes
-    /// that come last are used only if the others have no room.
+    /// Chooses nodes for the lanes, all with the same dynamics. Among several dynamics those are taken with which most
+    /// nodes have opened such sessions, then those that most nodes have, then those with most room: any node can state
+    /// any hash and any room. Nodes that come last are used only if the others have no room.
     fn choose(
         &self,
         now: Duration,
@@ -170,13 +171,20 @@ impl Cluster {
         for (dynamics, room) in self.rooms(able, request.settings.weighed_env(), session) {
             rooms.entry(dynamics).or_default().push(room);
         }
+        let (mut shown, mut stated): (BTreeMap<Dynamics, usize>, BTreeMap<Dynamics, usize>) =
+            Default::default();
+        for (member, dynamics) in self.suitable(request) {
+            *stated.entry(dynamics).or_default() += 1;
+            *shown.entry(dynamics).or_default() +=
+                usize::from(member.results.has_opened(&request.settings.env));
+        }
         let placed = rooms.into_iter().filter_map(|(dynamics, rooms)| {
             let free: u64 = rooms.iter().map(|room| u64::from(room.free)).sum();
-            place(rooms, request.lanes, request.spread).map(|shares| (free, dynamics, shares))
+            // The last of equals: the greatest hash, which is as good as any and always the same.
+            let rank = (shown.get(&dynamics), stated.get(&dynamics), free, dynamics);
+            place(rooms, request.lanes, request.spread).map(|shares| (rank, dynamics, shares))
         });
-        // The last of equals: the greatest hash, which is as good as any and always the same.
-        let best = placed.max_by_key(|&(free, dynamics, _)| (free, dynamics));
-        best.map(|(_, dynamics, shares)| (dynamics, shares))
+        placed.max_by_key(|(rank, ..)| *rank).map(|(_, dynamics, shares)| (dynamics, shares))
     }
 
     /// Returns the nodes that are not lost and have the env and the labels, with the env's dynamics.
@@ -316,7 +324,7 @@ impl Cluster {
                 let message = format!("node `{name}` is of a version that shows no recorded episodes");
                 self.place_again(now, &key, Refusal::new(RefusalCode::Unsupported, message), out);
             }
-            Ok(opened) => self.accept(&key, *opened, out),
+            Ok(opened) => self.accept(now, &key, *opened, out),
             Err(failure) if self.ended_already(&key) => self.settle_ended(&key, failure, out),
             Err(CallFailure::Refused(refusal)) => {
                 self.placements.remove(&key);
@@ -324,6 +332,7 @@ impl Cluster {
             }
             Err(CallFailure::Unknown) => {
                 self.placements.unwant(&key);
+                self.note_refused(now, &key);
                 let name = node.as_deref().unwrap_or_default();
                 self.close_unwanted(name, out);
                 let why = Refusal::busy(format!("node `{name}` did not answer"), 0);
@@ -354,21 +363,47 @@ impl Cluster {
     }
 
     /// Notes that a node has opened a session of an opening pool.
-    fn accept(&mut self, key: &Key, opened: SessionOpened, out: &mut Actions) {
+    fn accept(&mut self, now: Duration, key: &Key, opened: SessionOpened, out: &mut Actions) {
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         let Some(asked) = pool.asked.as_mut() else { return };
         let SessionOpened { spec, lease_ms, .. } = opened;
         let dynamics = *asked.dynamics.get_or_insert(spec.dynamics_hash);
         if spec.id != asked.request.settings.env || spec.dynamics_hash != dynamics {
             let refusal = self.disagreement(key, &spec, dynamics);
-            return self.roll_back(key.0.pool, &refusal, out);
+            self.placements.unwant(key);
+            self.note_refused(now, key);
+            return self.place_again(now, key, refusal, out);
         }
         asked.lease_ms = if asked.spec.is_some() { asked.lease_ms.min(lease_ms) } else { lease_ms };
         asked.spec = Some(spec);
         if let Some(session) = pool.current(key) {
             session.opened = true;
         }
+        self.note_opened(now, key);
         self.settle(key.0.pool, out);
+    }
+
+    /// Notes that the node of a session has opened it, and that those that would not were wrong.
+    pub(crate) fn note_opened(&mut self, now: Duration, key: &Key) {
+        let Some(pool) = self.pools.get(&key.0.pool) else { return };
+        let (Some(session), env) = (pool.sessions.get(&key.0.index), &pool.env) else { return };
+        for node in &session.tried {
+            if let Some(member) = self.members.get_mut(node) {
+                member.results.refused(now, env);
+            }
+        }
+        if let Some(member) = self.members.get_mut(&session.node) {
+            member.results.opened(now, env);
+        }
+    }
+
+    /// Notes that the node of a session has refused it.
+    pub(crate) fn note_refused(&mut self, now: Duration, key: &Key) {
+        let Some(pool) = self.pools.get(&key.0.pool) else { return };
+        let Some(session) = pool.sessions.get(&key.0.index) else { return };
+        if let Some(member) = self.members.get_mut(&session.node) {
+            member.results.refused(now, &pool.env);
+        }
     }
 
     /// Returns the refusal of a pool whose nodes have different envs under its env's id.
@@ -412,7 +447,8 @@ impl Cluster {
         self.roll_back(key.0.pool, &refusal, out);
     }
 
-    /// Handles a node's refusal to open a session. A reason that holds elsewhere too refuses the pool.
+    /// Handles a node's refusal to open a session. A reason that holds elsewhere too refuses the pool, if another node
+    /// gives one as well or there is none to ask.
     fn open_refused(
         &mut self,
         now: Duration,
@@ -433,6 +469,7 @@ impl Cluster {
                 self.place_again(now, key, Refusal::busy(told.message, 0), out);
             }
             RefusalCode::Busy | RefusalCode::Internal | RefusalCode::Unknown => {
+                self.note_refused(now, key);
                 self.place_again(now, key, told, out);
             }
             RefusalCode::BadRequest
@@ -441,7 +478,19 @@ impl Cluster {
             | RefusalCode::Quota
             | RefusalCode::Forbidden
             | RefusalCode::Unauthenticated
-            | RefusalCode::Version => self.roll_back(key.0.pool, &told, out),
+            | RefusalCode::Version => {
+                let pool = self.pools.get(&key.0.pool);
+                let is_first = pool
+                    .and_then(|pool| pool.sessions.get(&key.0.index))
+                    .is_some_and(|session| session.tried.is_empty());
+                let shown = pool.zip(self.members.get(name));
+                let is_known = shown.is_some_and(|(pool, member)| member.results.has_opened(&pool.env));
+                if is_first && !is_known {
+                    self.place_again(now, key, told, out);
+                } else {
+                    self.roll_back(key.0.pool, &told, out);
+                }
+            }
         }
     }
 
@@ -511,21 +560,10 @@ impl Cluster {
         }
     }
 
-    /// Takes a pool's name from an owner that it does not belong to, and closes the sessions that are open under it.
-    pub(crate) fn take_back(&mut self, id: RunId, refusal: &Refusal, out: &mut Actions) {
-        self.stop_replacing(id, refusal, out);
-        self.roll_back(id, refusal, out);
-    }
-
     /// Forgets a pool, closes its placements, and returns the requests that wait for it.
     fn drop_pool(&mut self, id: RunId, out: &mut Actions) -> Vec<Ticket> {
         let Some(pool) = self.pools.remove(&id) else { return Vec::new() };
-        for (&index, session) in &pool.sessions {
-            self.placements.unwant(&(SessionId { pool: id, index }, session.incarnation));
-        }
-        for session in pool.sessions.values() {
-            self.close_unwanted(&session.node, out);
-        }
+        self.unwant_pool(id, out);
         pool.waiters
     }
 

@@ -5,14 +5,18 @@
 //!                opening, unwanted ----------------^
 //! ```
 //!
+//! A node may claim placements of an earlier coordinator, a bounded number of them.
+//!
 //! A placement counts against its node's capacity from before the node is asked to open it until the node has said
 //! that it is gone. That may be longer than its pool lives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rollhouse_core::Holdings;
+use rollhouse_core::{Holdings, RunId};
 use rollhouse_wire::{Incarnation, SessionId};
+
+use crate::limits::{MAX_CLAIMS, MAX_NODE_CLAIMS};
 
 /// One placement of one session.
 pub(crate) type Key = (SessionId, Incarnation);
@@ -21,6 +25,8 @@ pub(crate) type Key = (SessionId, Incarnation);
 pub(crate) struct Placement {
     pub(crate) node: Arc<str>,
     pub(crate) load: PlacedLanes,
+    /// Whether an earlier coordinator placed it, as its node says.
+    claimed: bool,
     wanted: bool,
     /// Whether the node was asked to open it and has not answered.
     opening: bool,
@@ -44,6 +50,8 @@ pub(crate) struct Placements {
     all: BTreeMap<Key, Placement>,
     by_node: BTreeMap<Arc<str>, OnNode>,
     removed: u64,
+    /// Number of claimed placements.
+    claimed: usize,
 }
 
 #[derive(Debug, Default)]
@@ -51,25 +59,38 @@ struct OnNode {
     held: Holdings,
     keys: BTreeSet<Key>,
     unwanted: BTreeSet<Key>,
+    /// Number of those that are claimed.
+    claimed: usize,
 }
 
 impl Placements {
     /// Adds a placement that the node is being asked for.
     pub(crate) fn ask(&mut self, key: Key, node: &Arc<str>, load: PlacedLanes) {
-        self.insert(key, node, load, true);
-    }
-
-    /// Adds a placement that the node has reported.
-    pub(crate) fn adopt(&mut self, key: Key, node: &Arc<str>, load: PlacedLanes) {
         self.insert(key, node, load, false);
     }
 
-    fn insert(&mut self, key: Key, node: &Arc<str>, load: PlacedLanes, opening: bool) {
+    /// Adds a placement that the node claims to have from an earlier coordinator, unless there is one of that name. What
+    /// one node claims takes nothing from another.
+    pub(crate) fn claim(&mut self, key: Key, node: &Arc<str>, load: PlacedLanes) {
+        if !self.all.contains_key(&key) {
+            self.insert(key, node, load, true);
+        }
+    }
+
+    fn insert(&mut self, key: Key, node: &Arc<str>, load: PlacedLanes, claimed: bool) {
         let on = self.by_node.entry(Arc::clone(node)).or_default();
         on.held.add(&load.env, load.lanes, load.processes);
         on.keys.insert(key);
-        let placement = Placement { node: Arc::clone(node), load, wanted: true, opening, closing: false };
-        self.all.insert(key, placement);
+        on.claimed += usize::from(claimed);
+        self.claimed += usize::from(claimed);
+        let (node, opening) = (Arc::clone(node), !claimed);
+        self.all.insert(key, Placement { node, load, claimed, wanted: true, opening, closing: false });
+    }
+
+    /// Returns whether a node may claim another placement.
+    pub(crate) fn takes_claims_of(&self, node: &str) -> bool {
+        let own = self.by_node.get(node).map_or(0, |on| on.claimed);
+        own < MAX_NODE_CLAIMS && self.claimed < MAX_CLAIMS
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<&Placement> {
@@ -108,11 +129,13 @@ impl Placements {
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Placement> {
         let placement = self.all.remove(key)?;
         self.removed += 1;
+        self.claimed -= usize::from(placement.claimed);
         if let Some(on) = self.by_node.get_mut(&placement.node) {
             let PlacedLanes { env, lanes, processes } = &placement.load;
             on.held.remove(env, *lanes, *processes);
             on.keys.remove(key);
             on.unwanted.remove(key);
+            on.claimed -= usize::from(placement.claimed);
             if on.keys.is_empty() {
                 self.by_node.remove(&placement.node);
             }
@@ -147,6 +170,21 @@ impl Placements {
     /// Returns whether the placement is on that node, wanted or not.
     pub(crate) fn is_on(&self, key: &Key, node: &str) -> bool {
         self.by_node.get(node).is_some_and(|on| on.keys.contains(key))
+    }
+
+    /// Returns the placements of a pool's sessions, earlier ones of the same session among them.
+    pub(crate) fn of_pool(&self, pool: RunId) -> impl Iterator<Item = (&Key, &Arc<str>)> {
+        let (first, last) = (SessionId { pool, index: 0 }, SessionId { pool, index: u32::MAX });
+        let newest = Incarnation { term: u64::MAX, counter: u64::MAX };
+        let placed = self.all.range((first, Incarnation::default())..=(last, newest));
+        placed.map(|(key, placement)| (key, &placement.node))
+    }
+
+    /// Returns the placements that a node claims.
+    pub(crate) fn claimed_by(&self, node: &str) -> Vec<Key> {
+        let is_claimed = |key: &Key| self.all.get(key).is_some_and(|placement| placement.claimed);
+        let keys = self.by_node.get(node).into_iter().flat_map(|on| on.keys.iter().copied());
+        keys.filter(is_claimed).collect()
     }
 
     /// Returns the placements of a node.

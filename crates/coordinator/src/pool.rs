@@ -167,6 +167,11 @@ impl Session {
         matches!(self.state, SessionState::Ended(_))
     }
 
+    /// Returns whether the session is only known from its node, which says that an earlier coordinator placed it.
+    pub(crate) const fn is_claimed(&self) -> bool {
+        !self.has_secret
+    }
+
     pub(crate) fn update(&mut self, report: &SessionReport) {
         self.state = SessionState::Running;
         self.activity = Activity::of(report);
@@ -228,6 +233,17 @@ impl Pool {
         }
     }
 
+    /// Returns whether its owner has asked this coordinator for it. Of others only nodes have said that they are.
+    pub(crate) const fn is_vouched(&self) -> bool {
+        self.asked.is_some() || self.recipe.is_some()
+    }
+
+    /// Returns whether lanes from `first` to `end` belong to no session but the one of that index.
+    pub(crate) fn are_free(&self, index: u32, first: u32, end: u32) -> bool {
+        let mut others = self.sessions.iter().filter(|(other, _)| **other != index);
+        others.all(|(_, s)| s.first_lane >= end || s.first_lane + s.lanes <= first)
+    }
+
     /// Returns the request with which it was opened, as far as that is known.
     pub(crate) fn opened_as(&self) -> Option<&OpenPool> {
         let asked = self.asked.as_ref().map(|asked| &asked.request);
@@ -253,10 +269,10 @@ impl Pool {
         }
     }
 
-    /// Returns its sessions that are not over and that nobody has asked to close.
+    /// Returns its sessions that are not over and that nobody has asked to close, without those that are only claimed.
     fn kept(&self) -> impl Iterator<Item = &Session> {
         let kept = matches!(self.stage, Stage::Opening | Stage::Open);
-        self.sessions.values().filter(move |session| kept && !session.is_over())
+        self.sessions.values().filter(move |session| kept && !session.is_over() && !session.is_claimed())
     }
 
     /// Returns the session, if that is its current placement.
@@ -409,7 +425,7 @@ pub(crate) struct Pools {
     /// Pools that ended, in the order of their ends.
     ended: Remembered<RunId>,
     /// Pools that their owners closed while nothing was known of them.
-    closed_unseen: Remembered<(RunId, Arc<str>)>,
+    closed_unseen: Remembered<RunId>,
     /// Counts of the running sessions, made when they are asked for and kept until something changes: in a cluster at
     /// rest nothing does.
     running: OnceCell<Running>,
@@ -485,6 +501,34 @@ impl Pools {
         self.all.len() - self.ended.len()
     }
 
+    /// Notes how a pool's owner says that it was opened.
+    pub(crate) fn vouch(&mut self, id: RunId, recipe: impl FnOnce() -> Recipe) {
+        if let Some(pool) = self.get_mut(&id) {
+            pool.recipe.get_or_insert_with(recipe);
+        }
+    }
+
+    /// Removes the sessions that only that node vouches for. Returns the pools that had some and are left.
+    pub(crate) fn disbelieve(&mut self, node: &str) -> Vec<RunId> {
+        let (mut left, mut gone) = (Vec::new(), Vec::new());
+        for (&id, pool) in self.all_mut() {
+            let before = pool.sessions.len();
+            for session in pool.sessions.values_mut() {
+                if let Some(replacing) = &mut session.replacing {
+                    replacing.previous.take_if(|previous| previous.is_claimed() && &*previous.node == node);
+                }
+            }
+            pool.sessions.retain(|_, session| !session.is_claimed() || &*session.node != node);
+            if pool.sessions.is_empty() && !pool.is_vouched() && pool.waiters.is_empty() {
+                gone.push(id);
+            } else if pool.sessions.len() < before {
+                left.push(id);
+            }
+        }
+        gone.iter().for_each(|id| drop(self.remove(id)));
+        left
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&RunId, &Pool)> {
         self.all.iter()
     }
@@ -492,7 +536,7 @@ impl Pools {
     /// Returns the holding of an owner. Looks at every pool.
     pub(crate) fn held_by(&self, owner: &str) -> Holding {
         let mut held = Holding::default();
-        for pool in self.all.values().filter(|pool| pool.is_live()) {
+        for pool in self.all.values().filter(|pool| pool.is_live() && pool.is_vouched()) {
             if &*pool.owner != owner {
                 held.of_operators += u64::from(pool.operates);
                 held.of_owners += u64::from(!pool.operates);
@@ -507,16 +551,15 @@ impl Pools {
 
     /// Notes that an owner has closed a pool of which nothing is known: if it turns up, it is not to be adopted.
     pub(crate) fn close_unseen(&mut self, id: RunId, owner: &str) {
-        let owner: Arc<str> = owner.into();
-        self.closed_unseen.insert((id, Arc::clone(&owner)), &owner, 1);
+        self.closed_unseen.insert(id, &owner.into(), 1);
         while self.closed_unseen.len() > MAX_CLOSED_UNSEEN {
             self.closed_unseen.forget();
         }
     }
 
-    /// Returns whether that owner has closed that pool before anything was known of it.
-    pub(crate) fn is_closed_unseen(&self, id: &RunId, owner: &str) -> bool {
-        self.closed_unseen.contains(&(*id, owner.into()))
+    /// Returns whether its owner has closed that pool before anything was known of it.
+    pub(crate) fn is_closed_unseen(&self, id: &RunId) -> bool {
+        self.closed_unseen.contains(id)
     }
 
     /// Adds a session to a pool, or puts it in the place of an earlier placement.
@@ -541,12 +584,22 @@ impl Pools {
         self.running.take();
         let Some(pool) = self.all.get_mut(&id).filter(|pool| pool.is_live()) else { return };
         pool.stage = Stage::Ended { closed };
-        self.ended.insert(id, &pool.owner, ENDED_POOL_WEIGHT + pool.sessions.len());
+        let share = match pool.sessions.values().next() {
+            Some(session) if !pool.is_vouched() => node_share(&session.node),
+            _ => Arc::clone(&pool.owner),
+        };
+        self.ended.insert(id, &share, ENDED_POOL_WEIGHT + pool.sessions.len());
         while self.ended.weight() > MAX_ENDED_WEIGHT {
             let Some(forgotten) = self.ended.forget() else { break };
             self.all.remove(&forgotten);
         }
     }
+}
+
+/// Returns the name in whose share of the coordinator's memory counts what only that node vouches for. No owner has a
+/// name with a space.
+pub(crate) fn node_share(node: &str) -> Arc<str> {
+    format!("node {node}").into()
 }
 
 /// A session that is being opened in another place.

@@ -53,6 +53,9 @@ impl Cluster {
         out: &mut Actions,
     ) {
         let session = SessionId { pool: request.open.pool, index: request.index };
+        if check(&request.open).is_ok() {
+            self.believe_owner(asker, &request, out);
+        }
         let answer = self.judge_replacing(now, asker, &request).and_then(|answer| match answer {
             Answer::Granted => {
                 self.answer_replaced(session, vec![ticket], out);
@@ -83,7 +86,7 @@ impl Cluster {
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
         let id = request.open.pool;
-        if self.pools.is_closed_unseen(&id, &asker.owner) {
+        if self.pools.is_closed_unseen(&id) {
             return Err(stale(id, "was closed"));
         }
         let told_of;
@@ -111,9 +114,11 @@ impl Cluster {
         }
         fits(pool, request)?;
         let answer = judge_session(now, self, pool, request)?;
-        let over = pool.sessions.get(&request.index).is_none_or(Session::is_over);
-        if over && matches!(answer, Answer::Place) {
-            let pools = u64::from(!is_known || !pool.is_live());
+        // A session that is only claimed does not count yet.
+        let uncounted = |s: &Session| s.is_over() || s.is_claimed();
+        let is_more = pool.sessions.get(&request.index).is_none_or(uncounted);
+        if is_more && matches!(answer, Answer::Place) {
+            let pools = u64::from(!is_known || !pool.is_live() || !pool.is_vouched());
             let more = More { pools, sessions: 1, lanes: request.lanes };
             check_share(asker, self.pools.held_by(&asker.owner), more)?;
         }
@@ -175,8 +180,8 @@ impl Cluster {
         if self.pools.get(&id).is_none() {
             self.pools.insert(id, Pool::told_of(&asker.owner, &request.open));
         }
+        self.pools.vouch(id, || Recipe { open: request.open.clone(), dynamics });
         if let Some(pool) = self.pools.get_mut(&id) {
-            pool.recipe.get_or_insert(Recipe { open: request.open.clone(), dynamics });
             pool.operates = asker.admin;
         }
         self.pools.revive(id);
@@ -268,10 +273,12 @@ impl Cluster {
             Ok(opened) => opened,
             Err(CallFailure::Refused(refusal)) => {
                 self.placements.remove(key);
+                self.note_refused(now, key);
                 return self.replace_again(now, key, refusal, out);
             }
             Err(CallFailure::Unknown) => {
                 self.placements.unwant(key);
+                self.note_refused(now, key);
                 let refusal = Refusal::busy("its node did not answer", RETRY_AFTER.as_millis() as u64);
                 return self.replace_again(now, key, refusal, out);
             }
@@ -280,12 +287,17 @@ impl Cluster {
         let dynamics = pool.dynamics();
         if dynamics != Some(opened.spec.dynamics_hash) {
             self.placements.unwant(key);
+            self.note_refused(now, key);
             let refusal = self.disagreement(key, &opened.spec, dynamics.unwrap_or_default());
             return self.replace_again(now, key, refusal, out);
         }
         pool.lease_ms = opened.lease_ms;
         let Some(session) = pool.current(key) else { return };
         session.opened = true;
+        self.note_opened(now, key);
+        let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key)) else {
+            return;
+        };
         let Some(Replacing { waiters, previous, earlier }) = session.replacing.take() else { return };
         if let Some(previous) = previous {
             self.fence_off(key.0, &previous, out);
@@ -293,6 +305,7 @@ impl Cluster {
         if let Some(earlier) = earlier {
             self.expect_unseen(key.0, &earlier);
         }
+        self.unwant_claims_of(key, out);
         self.answer_replaced(key.0, waiters, out);
     }
 

@@ -14,7 +14,8 @@ use rollhouse_wire::{
     Secret, SeenTerm, SessionCounts, SessionEnd, SessionId, SessionOpened, SessionReport, Spread,
 };
 
-const POOL: RunId = RunId::from_u128(7);
+/// A pool of `ada`: its last 4 bytes tell its owner.
+const POOL: RunId = RunId::from_u128(0x33e6_ddaf);
 const ENV: &str = "CartPole-v1";
 /// Of each node here.
 const SESSION_LANES: u32 = 2;

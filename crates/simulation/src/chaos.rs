@@ -202,14 +202,7 @@ impl World {
 
     /// Revokes the token of a trainer's owner; the trainer and those that share the token get another.
     fn revoke(&mut self, trainer: usize) {
-        let revoked = self.owners[trainer].clone();
-        self.ledger.owners.revoke(&revoked);
-        for owner in self.owners.iter_mut().filter(|owner| **owner == revoked) {
-            owner.push('+');
-        }
-        if let Some(coordinator) = &mut self.processes.coordinator {
-            coordinator.owners.clone_from(&self.owners);
-        }
+        self.ledger.owners.revoke(trainer);
     }
 
     /// Takes away what the disk did not have; a part of it may be there all the same.

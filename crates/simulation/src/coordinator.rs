@@ -19,6 +19,7 @@ use rollhouse_wire::{
 use crate::bug::Bug;
 use crate::cast::{CAPACITY, DATA, NODES, OPEN_DEADLINE, index, name, store_dir};
 use crate::context::{Context, Input};
+use crate::forger::{self, Forger};
 use crate::hostile;
 use crate::message::{Message, Question, Response};
 use crate::network::Site;
@@ -44,8 +45,7 @@ pub(crate) struct Coordinator {
     seen: Duration,
     /// Pools that it was asked for and not asked to close.
     wanted: BTreeSet<RunId>,
-    /// The owner as which each trainer opens pools now.
-    pub(crate) owners: Vec<String>,
+    forger: Forger,
     /// Owners whose pools it was told to end.
     ended: BTreeSet<Arc<str>>,
 }
@@ -64,7 +64,6 @@ impl Coordinator {
     /// Starts from what is on the disk; `None` if the disk does not let it.
     pub(crate) fn start(
         disk: &FaultyDisk,
-        owners: Vec<String>,
         (budget_bytes, least_term): (u64, u64),
         ctx: &mut Context<'_>,
     ) -> Option<Self> {
@@ -90,7 +89,7 @@ impl Coordinator {
             next_tick: Duration::ZERO,
             seen: ctx.now,
             wanted: BTreeSet::new(),
-            owners,
+            forger: Forger::default(),
             ended: BTreeSet::new(),
         })
     }
@@ -134,6 +133,8 @@ impl Coordinator {
             Some(((call.session, call.incarnation), (node, call.opens?)))
         });
         let sessions = self.cluster.sessions().sessions.into_iter();
+        // A hostile node has room for whatever it makes up.
+        let sessions = sessions.filter(|session| session.node != forger::NAME);
         let running = sessions.map(|SessionStatus { node, report, .. }| {
             ((report.session, report.incarnation), (index(&node), report.lanes))
         });
@@ -236,9 +237,10 @@ impl Coordinator {
     /// Asks for all lanes of all nodes, which are free if nobody has any.
     pub(crate) fn open_everything(&mut self, ctx: &mut Context<'_>) {
         let ticket = Ticket(ctx.number());
-        let mut request = Box::new(a_pool(ctx));
-        (request.pool, request.lanes) = (RunId::from_u128(u128::MAX), NODES as u32 * CAPACITY);
-        let asker = Asker { owner: "last".to_owned(), max_lanes: None, admin: false };
+        let owner = "last";
+        let mut request = Box::new(a_pool(owner, ctx));
+        request.lanes = NODES as u32 * CAPACITY;
+        let asker = Asker { owner: owner.to_owned(), max_lanes: None, admin: false };
         self.ask_as_nobody(ticket, Event::OpenPool { ticket, asker, request }, ctx);
     }
 
@@ -250,6 +252,9 @@ impl Coordinator {
     /// Handles a request of a hostile tenant, which is gone at once. Whatever follows, others keep what they had; if
     /// the request is refused at once, everybody does.
     pub(crate) fn harm(&mut self, ctx: &mut Context<'_>) {
+        if ctx.random.chance(FORGED_PER_MILLE) {
+            return self.forge(ctx);
+        }
         let ticket = Ticket(ctx.number());
         let (event, of_another) = hostile::event(&self.cluster, ticket, ctx);
         self.tickets.add(ctx.now, ticket, &event, None);
@@ -277,6 +282,42 @@ impl Coordinator {
         actions.into_iter().for_each(|action| self.act(action, ctx));
     }
 
+    /// Handles what a hostile node says of the sessions of others: nobody is asked to close anything, nobody's request is
+    /// refused, and what this coordinator has placed is as it was.
+    fn forge(&mut self, ctx: &mut Context<'_>) {
+        let ticket = Ticket(ctx.number());
+        let event = self.forger.event(&self.cluster, ticket, ctx);
+        self.tickets.add(ctx.now, ticket, &event, None);
+        let (placed, said) = (self.placed_here(), format!("{event:?}"));
+        for action in self.cluster.handle(ctx.now, event) {
+            let of_its_own = match &action {
+                Action::Answer { ticket: to, .. } => *to == ticket,
+                Action::Close { link, .. } => *link == forger::LINK,
+                Action::KeepRoster(_) => true,
+                _ => false,
+            };
+            assert!(of_its_own, "{action:?} follows from {said}");
+            self.act(action, ctx);
+        }
+        assert_eq!(placed, self.placed_here(), "what was placed has changed by {said}");
+        ctx.count("report forged");
+    }
+
+    /// Has the hostile node's certificate revoked: it is not believed any more.
+    pub(crate) fn expose(&mut self, ctx: &mut Context<'_>) {
+        self.tell(Event::LinkRefused { link: forger::LINK }, ctx);
+        self.forger = Forger::default();
+        let sessions = self.cluster.sessions().sessions;
+        assert!(sessions.iter().all(|session| session.node != forger::NAME), "{sessions:?}");
+    }
+
+    /// Returns the sessions that this boot of the coordinator has placed.
+    fn placed_here(&self) -> Vec<SessionStatus> {
+        let term = self.cluster.term();
+        let sessions = self.cluster.sessions().sessions.into_iter();
+        sessions.filter(|session| session.report.incarnation.term == term).collect()
+    }
+
     /// Returns the number of pools that have not ended.
     fn pools(&self, ctx: &Context<'_>) -> u32 {
         self.cluster.status(ctx.now, "simulated", self.store.status()).pools
@@ -291,7 +332,7 @@ impl Coordinator {
             Question::ClosePool(pool) => *pool,
             other => panic!("a trainer asks {other:?}"),
         };
-        ctx.ledger.owners.of(pool, &self.owners[trainer])
+        ctx.ledger.owners.of(pool).unwrap_or_else(|| panic!("trainer {trainer} asks for {pool} as nobody"))
     }
 
     /// Ends what owners have whose tokens were revoked, as the coordinator's actor does, and nothing of others.
@@ -329,7 +370,9 @@ impl Coordinator {
     fn act(&mut self, action: Action, ctx: &mut Context<'_>) {
         match action {
             Action::Answer { ticket, reply } => self.answer(ticket, reply, ctx),
+            Action::Disconnect { link } if link == forger::LINK => {}
             Action::Disconnect { link } => ctx.close(link.0),
+            Action::AskPort { asked, .. } if *asked.node == *forger::NAME => {}
             Action::AskPort { asked, .. } => ctx.ask_port(asked),
             Action::KeepRoster(roster) => {
                 ctx.count(match roster.write(&self.disk, Path::new(DATA)) {
@@ -344,6 +387,7 @@ impl Coordinator {
                 assert!(!ended, "{} gets a place and is revoked", request.owner);
                 self.call(link, key, OPEN_DEADLINE, Question::OpenSession(request), ctx);
             }
+            Action::Close { link, .. } if link == forger::LINK => ctx.count("forger asked to close"),
             Action::Close { link, request } => {
                 let key = (request.session, request.incarnation);
                 self.call(link, key, CLOSE_DEADLINE, Question::CloseSession(request), ctx);
@@ -492,5 +536,7 @@ fn asker(owner: String, bug: Option<Bug>) -> Asker {
     Asker { owner, max_lanes, admin: false }
 }
 
+/// Reports of a hostile node, of a thousand harms.
+const FORGED_PER_MILLE: u64 = 400;
 const PIECE_BYTES: usize = 4096;
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);

@@ -37,7 +37,7 @@ pub(crate) fn event(cluster: &Cluster, ticket: Ticket, ctx: &mut Context<'_>) ->
         _ => OWNER.to_owned(),
     };
     let asker = Asker { owner, max_lanes: Some(QUOTA), admin: false };
-    let mut open = OpenPool { lanes: ctx.random.within(1, 4) as u32, ..a_pool(ctx) };
+    let mut open = OpenPool { lanes: ctx.random.within(1, 4) as u32, ..a_pool(OWNER, ctx) };
     open.settings.record = RecordRule::None;
     if let Some(report) = other {
         open.pool = report.session.pool;

@@ -88,6 +88,11 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    /// Makes the ledger of a world with these owners.
+    pub(crate) fn of(owners: Owners) -> Self {
+        Self { owners, ..Self::default() }
+    }
+
     /// Notes that a coordinator has started.
     pub(crate) fn term(&mut self, term: u64) {
         let follows = term > self.term;

@@ -40,6 +40,7 @@ mod context;
 mod coordinator;
 mod fault;
 mod first_done;
+mod forger;
 mod hosted;
 mod hostile;
 mod late;

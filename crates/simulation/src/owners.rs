@@ -8,6 +8,8 @@ use rollhouse_wire::{Incarnation, SessionId};
 /// The owners of pools, as they themselves know it.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
+    /// The owner as which each trainer asks for pools now.
+    trainers: Vec<String>,
     /// The owner as which each pool was asked for.
     pools: BTreeMap<RunId, String>,
     /// Owners that are not admitted any more.
@@ -17,14 +19,34 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Returns the owner as which a pool was asked for; if it was not, notes `owner`.
-    pub(crate) fn of(&mut self, pool: RunId, owner: &str) -> String {
-        self.pools.entry(pool).or_insert_with(|| owner.to_owned()).clone()
+    /// Makes the owners of that many trainers. Two of three share a quota.
+    pub(crate) fn new(trainers: usize) -> Self {
+        let trainers = (0..trainers).map(|trainer| format!("owner-{}", trainer / 2)).collect();
+        Self { trainers, ..Self::default() }
     }
 
-    /// Notes that the token of an owner was revoked.
-    pub(crate) fn revoke(&mut self, owner: &str) {
-        self.revoked.insert(owner.to_owned());
+    /// Returns the owner as which a trainer asks for pools now.
+    pub(crate) fn now(&self, trainer: usize) -> String {
+        self.trainers[trainer].clone()
+    }
+
+    /// Notes that a pool is asked for as that owner.
+    pub(crate) fn asks(&mut self, pool: RunId, owner: String) {
+        self.pools.insert(pool, owner);
+    }
+
+    /// Returns the owner as which a pool was asked for.
+    pub(crate) fn of(&self, pool: RunId) -> Option<String> {
+        self.pools.get(&pool).cloned()
+    }
+
+    /// Revokes the token of a trainer's owner; the trainer and those that share the token get another.
+    pub(crate) fn revoke(&mut self, trainer: usize) {
+        let revoked = self.trainers[trainer].clone();
+        for owner in self.trainers.iter_mut().filter(|owner| **owner == revoked) {
+            owner.push('+');
+        }
+        self.revoked.insert(revoked);
     }
 
     /// Returns whether the token of that owner was revoked.

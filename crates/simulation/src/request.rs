@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use rollhouse_core::{AutoresetMode, RecordRule, RunId, SeedSchedule, StepColumns};
-use rollhouse_wire::{LaneSettings, OpenPool, Spread};
+use rollhouse_wire::{LaneSettings, OpenPool, Spread, pool_id_of};
 
 use crate::cast::{ENV, LATE_ENV};
 use crate::context::Context;
 
-/// Returns a request for a pool, as trainers make it.
-pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
+/// Returns a request for a pool, as trainers of that owner make it.
+pub(crate) fn a_pool(owner: &str, ctx: &mut Context<'_>) -> OpenPool {
     let id = u128::from(ctx.random.bits()) << 64 | u128::from(ctx.random.bits());
     let spread = if ctx.random.chance(500) { Spread::Even } else { Spread::Pack };
     OpenPool {
-        pool: RunId::from_u128(id),
+        pool: pool_id_of(owner, RunId::from_u128(id)),
         lanes: ctx.random.within(1, 9) as u32,
         settings: LaneSettings {
             env: if ctx.random.chance(LATE_PER_MILLE) { LATE_ENV } else { ENV }.to_owned(),

@@ -279,7 +279,11 @@ impl Trainer {
                 if calm {
                     self.doing = Doing::Done;
                 } else if *until <= ctx.now {
-                    let question = Question::OpenPool(Box::new(a_pool(ctx)));
+                    let Site::Trainer(trainer) = ctx.site else { unreachable!("it is a trainer") };
+                    let owner = ctx.ledger.owners.now(trainer);
+                    let asked = a_pool(&owner, ctx);
+                    ctx.ledger.owners.asks(asked.pool, owner);
+                    let question = Question::OpenPool(Box::new(asked));
                     self.request(question, ctx);
                     self.go_on(calm, ctx);
                 }

@@ -20,6 +20,7 @@ use crate::ledger::Ledger;
 use crate::message::Message;
 use crate::network::{Conn, LINKS, Link, Network, Site};
 use crate::node::Node;
+use crate::owners::Owners;
 use crate::random::Random;
 use crate::trainer::Trainer;
 
@@ -69,8 +70,6 @@ pub struct World {
     pub(crate) sites: BTreeMap<Site, Life>,
     pub(crate) processes: Processes,
     registry: Arc<Registry>,
-    /// The owner as which each trainer opens pools now.
-    pub(crate) owners: Vec<String>,
     pub(crate) disks: BTreeMap<Site, FaultyDisk>,
     pub(crate) ledger: Ledger,
     /// Milliseconds by which the wall clocks of nodes are ahead.
@@ -207,10 +206,8 @@ impl World {
                 trainers: (0..TRAINERS).map(|_| None).collect(),
             },
             registry: Arc::new(late::registry()),
-            // Two of three share a quota.
-            owners: (0..TRAINERS).map(|trainer| format!("owner-{}", trainer / 2)).collect(),
             disks: BTreeMap::new(),
-            ledger: Ledger::default(),
+            ledger: Ledger::of(Owners::new(TRAINERS)),
             walls: [0; NODES],
             numbers: 0,
             trouble: Trouble {
@@ -360,14 +357,14 @@ impl World {
         let number = life.number;
         self.sites.insert(site, life);
         let disk = self.disks[&site].clone();
-        let (registry, owners) = (Arc::clone(&self.registry), self.owners.clone());
+        let registry = Arc::clone(&self.registry);
         let least = self.trouble.least_term;
         let small = self.setup.kinds.clocks && !self.setup.seed.is_multiple_of(2);
         let budget = if small { SMALL_BUDGET } else { u64::MAX };
         let started = match site {
             Site::Coordinator => {
                 self.processes.coordinator =
-                    self.with_context(site, |ctx| Coordinator::start(&disk, owners, (budget, least), ctx));
+                    self.with_context(site, |ctx| Coordinator::start(&disk, (budget, least), ctx));
                 self.processes.coordinator.is_some()
             }
             Site::Node(index) => {
@@ -474,6 +471,10 @@ impl World {
     /// Ends all faults, apart from those of the links.
     fn heal(&mut self) {
         self.trouble.healed = true;
+        if let Some(mut coordinator) = self.processes.coordinator.take() {
+            self.with_context(Site::Coordinator, |ctx| coordinator.expose(ctx));
+            self.processes.coordinator = Some(coordinator);
+        }
         self.disks.values().for_each(|disk| disk.set_faults(self.with_bugs(DiskFaults::default())));
     }
 

@@ -88,20 +88,20 @@ impl fmt::Debug for Secret {
 /// bytes are the first of the SHA-256 of the 12 before them and the owner's name, and an owner does not choose the
 /// name.
 pub fn new_pool_id(owner: &str) -> RunId {
-    bound(RunId::generate(), owner)
+    pool_id_of(owner, RunId::generate())
 }
 
 /// Returns whether an id is one of that owner's pools.
 pub fn is_pool_of(owner: &str, pool: RunId) -> bool {
-    bound(pool, owner) == pool
+    pool_id_of(owner, pool) == pool
 }
 
-/// Returns the id with the owner's bytes at its end.
-fn bound(id: RunId, owner: &str) -> RunId {
-    let mut bytes = id.as_u128().to_be_bytes();
-    let (drawn, last) = bytes.split_at_mut(OWNER_FROM);
+/// Returns the id of that owner's pool that begins as the `drawn` one.
+pub fn pool_id_of(owner: &str, drawn: RunId) -> RunId {
+    let mut bytes = drawn.as_u128().to_be_bytes();
+    let (first, last) = bytes.split_at_mut(OWNER_FROM);
     let mut context = digest::Context::new(&digest::SHA256);
-    context.update(drawn);
+    context.update(first);
     context.update(owner.as_bytes());
     last.copy_from_slice(&context.finish().as_ref()[..last.len()]);
     RunId::from_u128(u128::from_be_bytes(bytes))

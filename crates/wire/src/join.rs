@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{TokenFileError, TokenRefused, is_name};
+use rollhouse_core::{NODE_NAME_RULE, is_node_name};
+
+use crate::{TokenFileError, TokenRefused};
 
 /// Asks the coordinator for a certificate as that node. Sent by the holder of a join token, or by a node that has a
 /// certificate and wants its next one.
@@ -58,7 +60,7 @@ impl JoinTerms {
         let name = || JoinRefused::Name { node: node.chars().take(200).collect(), terms: self.clone() };
         let begins = self.name_prefix.as_ref().is_none_or(|prefix| node.starts_with(prefix.as_str()));
         let is_it = self.node.as_ref().is_none_or(|only| only == node);
-        if !(is_name(node) && begins && is_it) {
+        if !(is_node_name(node) && begins && is_it) {
             return Err(name());
         }
         if self.used >= self.uses { Err(JoinRefused::UsedUp { uses: self.uses }) } else { Ok(()) }
@@ -100,11 +102,9 @@ pub enum JoinRefused {
 impl fmt::Display for JoinRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name { node, .. } if !is_name(node) => write!(
-                f,
-                "`{node}` is not a name; a name has 1 to {} letters, digits, `.`, `_` or `-`",
-                crate::limits::MAX_NAME_BYTES
-            ),
+            Self::Name { node, .. } if !is_node_name(node) => {
+                write!(f, "`{node}` is not a node's name; a node's name has {NODE_NAME_RULE}")
+            }
             Self::Name { node, terms } => write!(f, "the token is {terms}, not for `{node}`"),
             Self::UsedUp { uses: 1 } => f.write_str("the token was for one node, which has joined"),
             Self::UsedUp { uses } => write!(f, "the token was for {uses} nodes, and as many have joined"),

@@ -73,7 +73,7 @@ pub use identity::{
     Readers, RequestedKey, Revoked, ShownCertificate, Trust, Validity, is_name, replace_file,
     show_certificates,
 };
-pub use ids::{Incarnation, Secret, SessionId, is_pool_of, new_pool_id};
+pub use ids::{Incarnation, Secret, SessionId, is_pool_of, new_pool_id, pool_id_of};
 pub use join::{Enroll, Enrolled, JoinRefused, JoinTerms};
 pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout};
 pub use member::{

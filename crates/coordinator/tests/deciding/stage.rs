@@ -13,7 +13,8 @@ use rollhouse_wire::{
     Secret, SeenTerm, SessionCounts, SessionEnd, SessionOpened, SessionReplaced, Spread,
 };
 
-pub(crate) const POOL: RunId = RunId::from_u128(7);
+/// A pool of `ada`: its last 4 bytes tell its owner.
+pub(crate) const POOL: RunId = RunId::from_u128(0x33e6_ddaf);
 
 pub(crate) fn spec() -> EnvSpec {
     Registry::builtin().get("CartPole-v1").unwrap().spec().clone()
@@ -61,6 +62,9 @@ pub(crate) struct Stage {
     pub(crate) links: BTreeMap<LinkId, &'static str>,
     /// Nodes that do not open sessions.
     pub(crate) full: Vec<&'static str>,
+    /// Nodes that answer so to whatever they are to open, and how often they have.
+    pub(crate) liars: BTreeMap<&'static str, CallFailure>,
+    pub(crate) refused: usize,
     /// Nodes that know of no recorded episodes.
     pub(crate) old: Vec<&'static str>,
     /// Dynamics of the envs that nodes learn.
@@ -82,6 +86,8 @@ impl Stage {
             tickets: 0,
             links: BTreeMap::new(),
             full: Vec::new(),
+            liars: BTreeMap::new(),
+            refused: 0,
             old: Vec::new(),
             learned: BTreeMap::new(),
             roster: None,
@@ -183,7 +189,10 @@ impl Stage {
     pub(crate) fn open(&mut self, link: LinkId, request: &OpenSession) -> Event {
         let (session, incarnation) = (request.session, request.incarnation);
         let node = self.links[&link];
-        let result = if self.full.contains(&node) {
+        let result = if let Some(failure) = self.liars.get(node) {
+            self.refused += 1;
+            Err(failure.clone())
+        } else if self.full.contains(&node) {
             Err(CallFailure::Refused(Refusal::busy("full", 10)))
         } else {
             self.opened.push((node, incarnation));

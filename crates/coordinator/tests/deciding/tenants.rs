@@ -1,14 +1,14 @@
 //! What one owner asks for costs no other owner a pool, a place or an answer.
 
 use rollhouse_coordinator::limits::{ENDED_POOL_WEIGHT, MAX_CLOSED_UNSEEN, MAX_ENDED_WEIGHT};
-use rollhouse_coordinator::{Asker, Event, LinkId, Reply};
+use rollhouse_coordinator::{Asker, Event, Reply};
 use rollhouse_core::{RunId, SharedBound};
 use rollhouse_wire::{
-    Changes, Grant, Heartbeat, Incarnation, OpenPool, PoolStatus, Refusal, RefusalCode, ReplaceSession,
-    SessionCounts, SessionId, SessionReport, Spread, StoreStatus,
+    Grant, Incarnation, OpenPool, PoolStatus, Refusal, RefusalCode, ReplaceSession, Spread, StoreStatus,
+    pool_id_of,
 };
 
-use crate::deciding::stage::{POOL, Stage, asked, asker, heartbeat, open_pool, register_of, spec};
+use crate::deciding::stage::{POOL, Stage, asked, asker, open_pool};
 
 fn pool(number: u128) -> RunId {
     RunId::from_u128(number << 64)
@@ -40,19 +40,6 @@ impl Stage {
     fn pools(&self) -> u32 {
         let store = StoreStatus::default();
         self.cluster.status(self.now, "test", store).pools
-    }
-
-    /// The node tells of these sessions.
-    fn report(&mut self, link: LinkId, sessions: Vec<SessionReport>) -> Vec<(RunId, Incarnation)> {
-        let ticket = self.ticket();
-        let told = heartbeat(1);
-        let changes = Changes { since: 0, through: 1, sessions, more: false };
-        let heartbeat = Box::new(Heartbeat { changes, ..told });
-        let Some(Reply::HeartbeatTaken(taken)) = self.tell(Event::Heartbeat { link, ticket, heartbeat })
-        else {
-            panic!("a heartbeat is answered");
-        };
-        taken.close.iter().map(|close| (close.session.pool, close.incarnation)).collect()
     }
 }
 
@@ -149,45 +136,11 @@ fn an_owner_that_closes_pools_nobody_knows_has_only_its_own_forgotten() {
     let mut stage = Stage::new(2, &["a"]);
     assert_eq!(stage.close_as("ada", POOL).unwrap_err().code, RefusalCode::NotFound);
     for number in 0..2 * MAX_CLOSED_UNSEEN as u128 {
-        assert_eq!(stage.close_as("eve", pool(number)).unwrap_err().code, RefusalCode::NotFound);
+        let theirs = pool_id_of("eve", pool(number));
+        assert_eq!(stage.close_as("eve", theirs).unwrap_err().code, RefusalCode::NotFound);
     }
     let replace = asked(&grant(0, 4), 4);
     assert_eq!(stage.replace_as("ada", replace).unwrap_err().code, RefusalCode::Stale, "it was closed");
-}
-
-/// After a coordinator's start, who asked for a pool under the name of another owner's had it, and the node that told
-/// of the other's session was told to close it. The pool is whose it was before.
-#[test]
-fn a_pool_whose_name_another_owner_has_taken_after_a_start_is_given_back_when_its_node_tells_of_it() {
-    let mut stage = Stage::new(2, &["a"]);
-    let taken = stage.open_as(asker("eve"), open_pool(4)).unwrap();
-    let link = LinkId(9);
-    stage.links.insert(link, "b");
-    let ticket = stage.ticket();
-    let register = register_of("b", 1, spec().dynamics_hash);
-    stage.tell(Event::Register { link, ticket, node: "b".to_owned(), register });
-    let incarnation = Incarnation { term: 1, counter: 5 };
-    let report = SessionReport {
-        session: SessionId { pool: POOL, index: 0 },
-        incarnation,
-        owner: "ada".to_owned(),
-        env: "CartPole-v1".to_owned(),
-        first_lane: 0,
-        lanes: 4,
-        pool_lanes: 4,
-        replaces: false,
-        launching: false,
-        attached: Some(true),
-        transport: None,
-        done: SessionCounts::default(),
-        replay: None,
-    };
-    assert_eq!(stage.report(link, vec![report]), [], "it is not told to close anything");
-    assert_eq!(stage.closed, [("a", taken[0].incarnation)]);
-    let sessions = stage.cluster.sessions().sessions;
-    let owners: Vec<&str> = sessions.iter().map(|session| session.report.owner.as_str()).collect();
-    assert_eq!(owners, ["ada"]);
-    assert_eq!(stage.close_as("eve", POOL).unwrap_err().code, RefusalCode::Forbidden);
 }
 
 /// A trainer that was killed held its quota until its lease had ended, for up to 47 s, and the refusal of its next start

@@ -5,14 +5,15 @@ use std::time::Duration;
 use rollhouse_coordinator::limits::WAITS_FOR;
 use rollhouse_coordinator::{Asker, Event, Reply};
 use rollhouse_core::RunId;
-use rollhouse_wire::{OpenPool, RefusalCode};
+use rollhouse_wire::{OpenPool, RefusalCode, pool_id_of};
 
 use crate::deciding::stage::{Stage, asked, asker, open_pool};
 
 impl Stage {
     /// Asks for a pool, and says what became of it: granted, or the refusal's code.
     fn ask(&mut self, pool: u128, lanes: u32, asker: Asker) -> Option<RefusalCode> {
-        let request = Box::new(OpenPool { pool: RunId::from_u128(pool), ..open_pool(lanes) });
+        let pool = pool_id_of(&asker.owner, RunId::from_u128(pool << 32));
+        let request = Box::new(OpenPool { pool, ..open_pool(lanes) });
         let ticket = self.ticket();
         match self.tell(Event::OpenPool { ticket, asker, request }) {
             Some(Reply::PoolOpened(_)) => None,
@@ -36,7 +37,8 @@ impl Stage {
 
     fn close(&mut self, pool: u128) {
         let ticket = self.ticket();
-        self.tell(Event::ClosePool { ticket, asker: asker("ada"), pool: RunId::from_u128(pool) });
+        let pool = pool_id_of("ada", RunId::from_u128(pool << 32));
+        self.tell(Event::ClosePool { ticket, asker: asker("ada"), pool });
     }
 }
 

@@ -9,6 +9,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
+use rollhouse_core::is_node_name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
@@ -116,6 +117,9 @@ impl CertificateAuthority {
         }
         if !is_name(name) {
             return Err(AuthorityError::Name(name.chars().take(200).collect()));
+        }
+        if role == Role::Node && !is_node_name(name) {
+            return Err(AuthorityError::NodeName(name.to_owned()));
         }
         let certified = Certified { role, name: name.to_string() };
         let key = KeyPair::generate().map_err(AuthorityError::Make)?;

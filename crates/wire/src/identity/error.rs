@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use rollhouse_core::NODE_NAME_RULE;
+
 use super::trust::IdentityError;
 use crate::Role;
 use crate::limits::MAX_CERTIFICATE_REQUEST_BYTES;
@@ -30,6 +32,8 @@ pub enum AuthorityError {
     Role(Role),
     /// The text is not a name.
     Name(String),
+    /// The text is not a node's name.
+    NodeName(String),
     /// The certificate cannot be made.
     Make(rcgen::Error),
     /// The certificate was made but would not be believed.
@@ -56,6 +60,9 @@ impl fmt::Display for AuthorityError {
                 "`{name}` is not a name; a name has 1 to {} letters, digits, `.`, `_` or `-`",
                 crate::limits::MAX_NAME_BYTES
             ),
+            Self::NodeName(name) => {
+                write!(f, "`{name}` is not a node's name; a node's name has {NODE_NAME_RULE}")
+            }
             Self::Make(_) => f.write_str("the certificate cannot be made"),
             Self::Useless(_) => {
                 f.write_str("the certificate would not be believed by this authority's cluster")
@@ -71,9 +78,12 @@ impl std::error::Error for AuthorityError {
             Self::Read { source, .. } | Self::Write { source, .. } => Some(source),
             Self::BadKey { source, .. } | Self::Make(source) => Some(source),
             Self::Useless(source) => Some(source),
-            Self::Exists(_) | Self::NoCertificate(_) | Self::Role(_) | Self::Name(_) | Self::Request(_) => {
-                None
-            }
+            Self::Exists(_)
+            | Self::NoCertificate(_)
+            | Self::Role(_)
+            | Self::Name(_)
+            | Self::NodeName(_)
+            | Self::Request(_) => None,
         }
     }
 }

@@ -12,6 +12,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
 };
+use rollhouse_core::is_node_name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
@@ -22,7 +23,7 @@ use super::error::AuthorityError;
 use super::files::Readers;
 use super::key_request::{KeyRequest, RequestedKey};
 use super::pem::certificates_in;
-use super::trust::{Authorities, Certified, ISSUER_URN, Side, is_name};
+use super::trust::{Authorities, Certified, ISSUER_URN, Side};
 use super::validity::Validity;
 use crate::Role;
 
@@ -132,8 +133,8 @@ impl NodeIssuer {
         validity: Duration,
         begins: Begins,
     ) -> Result<IssuedToNode, AuthorityError> {
-        if !is_name(name) {
-            return Err(AuthorityError::Name(name.chars().take(200).collect()));
+        if !is_node_name(name) {
+            return Err(AuthorityError::NodeName(name.chars().take(200).collect()));
         }
         let left = self.validity.left(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         let certified = Certified { role: Role::Node, name: name.to_string() };
@@ -212,7 +213,7 @@ mod tests {
         assert!(long.is_cut_short && long.validity.not_after <= issuer.validity().not_after);
         assert!(matches!(
             issuer.issue(&asked(), "a b", DAY, Begins::Backdated),
-            Err(AuthorityError::Name(_))
+            Err(AuthorityError::NodeName(_))
         ));
     }
 
