@@ -28,6 +28,7 @@ mod readme;
 mod replay_sessions;
 mod restoring;
 mod resume;
+mod seclusion;
 mod terminal;
 mod watch;
 mod weights;

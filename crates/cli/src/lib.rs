@@ -36,7 +36,8 @@ mod python_envs;
 mod recording;
 mod replay;
 mod rollout;
-pub mod service;
+pub mod seclusion;
+mod service;
 mod settings;
 mod signals;
 mod store;
@@ -88,13 +89,16 @@ pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsStr
         let hosting = &mut args.python.hosting;
         hosting.python = hosting.python.take().or_else(|| python.clone());
     }
+    let interpreter = python.clone();
     if let Command::Up(args) = &mut cli.command {
         args.python = python;
     }
     let mut out = Output::stdout();
     let done = match cli.command {
         // These tell of their calls as their settings say.
-        command @ (Command::Coordinator(_) | Command::Node(_) | Command::Up(_)) => execute(command, &mut out),
+        command @ (Command::Coordinator(_) | Command::Node(_) | Command::Up(_)) => {
+            seclusion::seclude(interpreter.as_deref()).and_then(|()| execute(command, &mut out))
+        }
         command => Tracer::of_command(|| execute(command, &mut out)),
     };
     let flushed = out.flush().map(|()| Status::Done).map_err(Failure::from);

@@ -1,0 +1,56 @@
+//! What other processes of a node's user, as the workers of its envs are, see of the node through /proc.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use rollhouse_tests::{Cluster, Service, succeed};
+
+/// Runs a command as a process of this user that has no right to trace others, and returns whether it succeeds.
+fn succeeds(command: &[&str]) -> bool {
+    let root =
+        fs::metadata("/proc/self").map(|found| std::os::unix::fs::MetadataExt::uid(&found)).unwrap() == 0;
+    let without = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"];
+    let line: Vec<&str> = without.into_iter().filter(|_| root).chain(command.iter().copied()).collect();
+    let mut command = Command::new(line[0]);
+    command.args(&line[1..]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().unwrap().success()
+}
+
+/// Symptom: code of an env read the node's join token out of `/proc/PID/environ`. Cause: the node was dumpable, and
+/// kept its environment. Fix: it is not, and it is executed again with the token in a memory of its own.
+#[test]
+fn a_process_of_the_nodes_user_reads_neither_its_environment_nor_its_memory_nor_its_descriptors() {
+    let cluster = Cluster::new(&[]);
+    let (ca, issuer) = (cluster.path("ca"), cluster.path("coordinator/issuer.pem"));
+    let line = format!("certs issuer --dir {} --output {}", ca.display(), issuer.display());
+    succeed(cluster.folder(), &line);
+    let mut coordinator = Service::start(
+        cluster.folder(),
+        &["coordinator", "--data", "coordinator", "--listen", "127.0.0.1:0"],
+    );
+    let address = coordinator.hear("listens on ");
+    let data = cluster.path("coordinator");
+    let line = format!("token create --role join --address {address} --data {}", data.display());
+    let join = succeed(cluster.folder(), &line);
+    let line = ["node", "--data", "n1", "--name", "n1", "--listen", "127.0.0.1:0"];
+    let variables = [("ROLLHOUSE_NODE__JOIN", join.trim()), ("ROLLHOUSE_TOKEN", "rh_not_of_a_node")];
+    let mut node = Service::start_with(cluster.folder(), &line, &variables);
+    node.hear("joined the coordinator");
+    let secret = join.trim().split_once("token=").unwrap().1.split('&').next().unwrap();
+    // Root sees the environment in any case.
+    let seen = fs::read(format!("/proc/{}/environ", node.id())).unwrap_or_default();
+    let seen = String::from_utf8_lossy(&seen);
+    assert!(!seen.contains(secret) && !seen.contains("rh_not_of_a_node"), "{seen}");
+    let mut other = Command::new("sleep").arg("600").spawn().unwrap();
+    for (id, may) in [(other.id(), true), (node.id(), false), (coordinator.id(), false)] {
+        let of = |file: &str| format!("/proc/{id}/{file}");
+        assert_eq!(succeeds(&["cat", &of("environ")]), may, "environ");
+        assert_eq!(succeeds(&["readlink", &of("fd/0")]), may, "fd");
+        assert_eq!(succeeds(&["cat", &of("maps")]), may, "maps");
+        assert!(succeeds(&["cat", &of("stat")]), "what it takes is no secret");
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(node.end().success() && coordinator.end().success());
+}
