@@ -108,6 +108,7 @@ fn who_is_not_let_in_is_told_why_and_ends_as_refused() {
         name: "join".to_owned(),
         role: Role::Join,
         max_lanes: None,
+        reads: None,
         lifetime: Some(hour),
         join: Some(JoinTerms::new(1)),
     };

@@ -27,20 +27,22 @@ pub(crate) fn seclude(python: Option<&OsStr>) -> Result<(), Failure> {
     let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let kept =
         std::env::var_os(KEPT).filter(|value| has_token(value) && std::env::var_os(KEPT_FILE).is_none());
-    if kept.is_none() && !DROPPED.iter().any(|name| is_set(&name)) {
+    if kept.is_none() && !DROPPED.iter().any(is_set) {
         return Ok(());
     }
     let mut line = std::env::args_os();
     let name = line.next().unwrap_or_default();
     let program = python.map_or_else(|| OsString::from(SELF), OsStr::to_owned);
     let mut command = Command::new(program);
-    command.arg0(python.unwrap_or(&name)).args(line);
+    command.arg0(python.unwrap_or(name.as_os_str())).args(line);
     if let Some(value) = kept {
         let secret = in_memory(value.as_encoded_bytes()).map_err(|error| failed("memfd", &error))?;
         // A worker has a standard input of its own.
         command.stdin(Stdio::from(secret)).env_remove(KEPT).env(KEPT_FILE, STDIN);
     }
-    DROPPED.iter().for_each(|name| drop(command.env_remove(name)));
+    for name in DROPPED {
+        command.env_remove(name);
+    }
     // It returns only if it has failed.
     Err(failed("exec", &command.exec()))
 }

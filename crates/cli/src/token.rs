@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use rollhouse_client::Address;
 use rollhouse_wire::{
-    JoinTerms, NewToken, Role, TokenFileError, TokenRecord, TokenRefused, TokenStore, show_certificates,
+    JoinTerms, NewToken, ReadGrant, Role, TokenFileError, TokenRecord, TokenRefused, TokenStore,
+    show_certificates,
 };
 use serde::Serialize;
 
@@ -74,6 +75,14 @@ fn asked(args: &TokenCreateArgs) -> Result<NewToken, Failure> {
     if joins && args.max_lanes.is_some() {
         return usage("--max-lanes is for tokens that open pools, and a join token opens none");
     }
+    if !args.reads.is_empty() && !matches!(args.role, Role::Viewer | Role::Trainer) {
+        return usage(
+            "--reads is for viewers and trainers: an admin reads everything, and a join token nothing",
+        );
+    }
+    let words = args.reads.iter().map(String::as_str);
+    let reads = (!args.reads.is_empty()).then(|| ReadGrant::of_words(words)).transpose();
+    let reads = reads.map_err(|error| Failure::new(Status::Usage, format_args!("--reads: {error}")))?;
     if !joins && (args.node.is_some() || args.name_prefix.is_some() || args.uses.is_some()) {
         return usage("--node, --name-prefix and --uses are said of join tokens only");
     }
@@ -88,7 +97,7 @@ fn asked(args: &TokenCreateArgs) -> Result<NewToken, Failure> {
         ..JoinTerms::new(args.uses.unwrap_or(1))
     });
     let lifetime = lifetime.or(joins.then_some(JOIN_LIFETIME));
-    Ok(NewToken { name, role: args.role, max_lanes: args.max_lanes, lifetime, join })
+    Ok(NewToken { name, role: args.role, max_lanes: args.max_lanes, reads, lifetime, join })
 }
 
 /// Returns the fingerprint of the authority of that folder's coordinator: its certificate's chain ends with the
@@ -144,6 +153,7 @@ fn list(args: &TokenLsArgs, out: &mut Output) -> Result<Status, Failure> {
         ("NAME", Align::Left),
         ("ROLE", Align::Left),
         ("MAX LANES", Align::Right),
+        ("READS", Align::Left),
         ("LET IN", Align::Right),
         ("STATE", Align::Left),
         ("MADE (UTC)", Align::Left),
@@ -159,6 +169,7 @@ fn list(args: &TokenLsArgs, out: &mut Output) -> Result<Status, Failure> {
                 Some(lanes) => Count(lanes.into()).to_string(),
                 None => "any".to_owned(),
             },
+            reads(token).unwrap_or_default(),
             token.join.as_ref().map_or_else(String::new, |terms| format!("{} of {}", terms.used, terms.uses)),
             state(token, now).to_owned(),
             When(token.created * 1000).to_string(),
@@ -194,6 +205,9 @@ struct Listed<'a> {
     name: &'a str,
     role: &'static str,
     max_lanes: Option<u32>,
+    /// Whose recordings, pools and sessions it reads beside its own: `all`, owners, or null for none and for roles that
+    /// read none.
+    reads: Option<String>,
     state: &'static str,
     created: String,
     expires: Option<String>,
@@ -218,11 +232,20 @@ impl<'a> Listed<'a> {
             name: &record.name,
             role: record.role.word(),
             max_lanes: record.max_lanes,
+            reads: reads(record),
             state: state(record, now),
             created: rfc3339(record.created * 1000),
             expires: record.expires.map(|at| rfc3339(at * 1000)),
             join: record.join.as_ref(),
         }
+    }
+}
+
+/// Returns whose recordings a token reads beside its own; `None` for none.
+fn reads(record: &TokenRecord) -> Option<String> {
+    match (record.role, &record.reads) {
+        (Role::Admin | Role::Viewer, None) => Some(ReadGrant::All.to_string()),
+        (_, granted) => granted.as_ref().map(ToString::to_string),
     }
 }
 
@@ -242,7 +265,8 @@ pub fn failure(error: TokenFileError) -> Failure {
         TokenFileError::Unknown(_)
         | TokenFileError::Role(_)
         | TokenFileError::Name(_)
-        | TokenFileError::Terms => Status::Usage,
+        | TokenFileError::Terms
+        | TokenFileError::Reads(_) => Status::Usage,
         TokenFileError::TooMany => Status::Refused,
         TokenFileError::Read { .. }
         | TokenFileError::Parse { .. }

@@ -257,8 +257,14 @@ impl Folders {
 }
 
 fn make_token(tokens: &TokenStore) -> Result<String, Failure> {
-    let new =
-        NewToken { name: NAME.to_owned(), role: Role::Admin, max_lanes: None, lifetime: None, join: None };
+    let new = NewToken {
+        name: NAME.to_owned(),
+        role: Role::Admin,
+        max_lanes: None,
+        reads: None,
+        lifetime: None,
+        join: None,
+    };
     Ok(tokens.create(&new, SystemTime::now()).map_err(token::failure)?.1)
 }
 

@@ -12,8 +12,8 @@ use rollhouse_core::{EnvKind, RunId, SharedBound};
 use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
     CallError, CallId, CloseCode, ClusterStatus, Connection, EnvList, Heartbeat, NodeList, OpenPool,
-    OpenSession, PeerCertificate, PoolStatus, Refusal, Register, ReplaceSession, Request, SessionEnd,
-    SessionId, SessionList, SessionOpened, port_is_closed,
+    OpenSession, PeerCertificate, PoolStatus, ReadGrant, Refusal, Register, ReplaceSession, Request,
+    SessionEnd, SessionId, SessionList, SessionOpened, port_is_closed,
 };
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -128,7 +128,7 @@ pub(crate) enum ViewRequest {
     Status,
     Nodes,
     Envs,
-    Sessions,
+    Sessions(ReadGrant),
     /// The check whether a machine that joins may have that name.
     Name(String),
     /// The status of a pool. `keeper` is set if its owner asks because the pool is still wanted.
@@ -403,7 +403,7 @@ impl Handler<Look> for CoordinatorActor {
             ViewRequest::Status => ViewReply::Status(self.status()),
             ViewRequest::Nodes => ViewReply::Nodes(self.cluster.nodes(now)),
             ViewRequest::Envs => ViewReply::Envs(self.cluster.envs(now)),
-            ViewRequest::Sessions => ViewReply::Sessions(self.cluster.sessions()),
+            ViewRequest::Sessions(reads) => ViewReply::Sessions(self.cluster.sessions_of(&reads)),
             ViewRequest::Name(name) => ViewReply::Name(self.cluster.name_is_free(now, &name)),
             ViewRequest::Pool { pool, .. } => ViewReply::Pool(self.cluster.pool_status(now, pool)),
             ViewRequest::Watch(session) => {

@@ -383,29 +383,6 @@ impl Cluster {
         self.settle(key.0.pool, out);
     }
 
-    /// Notes that the node of a session has opened it, and that those that would not were wrong.
-    pub(crate) fn note_opened(&mut self, now: Duration, key: &Key) {
-        let Some(pool) = self.pools.get(&key.0.pool) else { return };
-        let (Some(session), env) = (pool.sessions.get(&key.0.index), &pool.env) else { return };
-        for node in &session.tried {
-            if let Some(member) = self.members.get_mut(node) {
-                member.results.refused(now, env);
-            }
-        }
-        if let Some(member) = self.members.get_mut(&session.node) {
-            member.results.opened(now, env);
-        }
-    }
-
-    /// Notes that the node of a session has refused it.
-    pub(crate) fn note_refused(&mut self, now: Duration, key: &Key) {
-        let Some(pool) = self.pools.get(&key.0.pool) else { return };
-        let Some(session) = pool.sessions.get(&key.0.index) else { return };
-        if let Some(member) = self.members.get_mut(&session.node) {
-            member.results.refused(now, &pool.env);
-        }
-    }
-
     /// Returns the refusal of a pool whose nodes have different envs under its env's id.
     pub(crate) fn disagreement(&self, key: &Key, spec: &EnvSpec, dynamics: u64) -> Refusal {
         let pool = self.pools.get(&key.0.pool);

@@ -26,7 +26,8 @@ impl Service {
         let store = self.store.clone();
         let settings: LaneSettings = {
             let _turn = self.places.questions.turn(&reader.claimant).await;
-            blocking(move || store.replay_settings(&episode)).await?
+            let reads = connection.peer().reads.clone();
+            blocking(move || store.replay_settings(&reads, &episode)).await?
         };
         let (asker, certificate) = asker(connection);
         let (labels, spread) = (Default::default(), Spread::Single);

@@ -230,7 +230,9 @@ async fn answer(
         // The next look at all peers counts it and ends the connection.
         return responder.refuse(Refusal::new(RefusalCode::Unauthenticated, why)).await;
     }
-    let checked = check_pool(connection, &request).and_then(|()| check_going(service, &request));
+    let checked = check_pool(connection, &request)
+        .and_then(|()| check_reads(connection, &request))
+        .and_then(|()| check_going(service, &request));
     if let Err(refusal) = checked {
         return service.refuse(responder, refusal).await;
     }
@@ -256,7 +258,10 @@ async fn answer(
         Request::Status => return look(service, ViewRequest::Status, responder).await,
         Request::Nodes => return look(service, ViewRequest::Nodes, responder).await,
         Request::Envs => return look(service, ViewRequest::Envs, responder).await,
-        Request::Sessions => return look(service, ViewRequest::Sessions, responder).await,
+        Request::Sessions => {
+            let reads = connection.peer().reads.clone();
+            return look(service, ViewRequest::Sessions(reads), responder).await;
+        }
         Request::PoolStatus(of) => {
             let keeper = of.keep.then(|| asker(connection).0);
             return look(service, ViewRequest::Pool { pool: of.pool, keeper }, responder).await;
@@ -327,6 +332,24 @@ fn check_pool(connection: &Connection, request: &Request) -> Result<(), Refusal>
         false => format!("pool: {pool} is not an id of `{owner}`"),
     };
     Err(Refusal::new(RefusalCode::BadRequest, message))
+}
+
+/// Refuses to tell of a pool that is of none of the owners that the asker may read.
+fn check_reads(connection: &Connection, request: &Request) -> Result<(), Refusal> {
+    let pool = match request {
+        Request::PoolStatus(of) => of.pool,
+        Request::Watch(watch) => watch.session.pool,
+        _ => return Ok(()),
+    };
+    let reads = &connection.peer().reads;
+    if reads.has_run(pool) {
+        return Ok(());
+    }
+    let message = format!(
+        "pool {pool} is of no owner that you may read, which are: {reads}; `rollhouse token create --reads OWNER` makes \
+         a token that reads more"
+    );
+    Err(Refusal::new(RefusalCode::Forbidden, message))
 }
 
 /// Lets the cluster decide. An asker that no longer waits is forgotten; its request is decided all the same.

@@ -38,6 +38,7 @@ mod files;
 mod labelling;
 mod quarantine;
 mod querying;
+mod readable;
 mod receiving;
 mod shelf;
 mod stock;
@@ -54,7 +55,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use rollhouse_core::RunId;
+use rollhouse_core::{NODE_NAME_RULE, RunId, is_node_name};
 use rollhouse_replay::{
     Disk, DiskError, LabelError, OpenError, QUARANTINE, SegmentPlace, WriterLock, aside_path, gather,
     is_spool_name, lock_store, rows_path, segment_path, summary_path,
@@ -326,8 +327,8 @@ fn folder_of(node: &str, spool: &str) -> Result<String, StoreError> {
     if !is_spool_name(spool) {
         return Err(StoreError::Spool(spool.to_owned()));
     }
-    if node.is_empty() || !is_name(&folder) {
-        return Err(StoreError::Name(folder));
+    if !is_node_name(node) {
+        return Err(StoreError::Name(node.to_owned()));
     }
     Ok(folder)
 }
@@ -341,8 +342,10 @@ fn is_name(name: &str) -> bool {
 /// The reason why the store could not do what was asked.
 #[derive(Debug)]
 pub enum StoreError {
-    /// The name of the node cannot be part of a path.
+    /// The text is not a node's name.
     Name(String),
+    /// The recordings are not, or not all, of owners that the asker may read.
+    Forbidden(String),
     /// The text is not a spool's name.
     Spool(String),
     /// The segment's number or length is out of bounds.
@@ -414,6 +417,7 @@ impl StoreError {
             }
             Self::Archive { .. } => RefusalCode::Internal,
             Self::NotFound(_) => RefusalCode::NotFound,
+            Self::Forbidden(_) => RefusalCode::Forbidden,
             // There may be room later.
             Self::Disk(error) if error.is_full() => return Refusal::busy(self.to_string(), FULL_RETRY_MS),
             Self::Disk(_) => RefusalCode::Internal,
@@ -433,7 +437,14 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Spool(name) => write!(f, "{name:?} is not a spool's name: 8 letters and digits"),
-            Self::Name(name) => write!(f, "{name:?} cannot be the name of a folder in the store"),
+            Self::Name(name) => {
+                write!(f, "{name:?} is not a node's name; a node's name has {NODE_NAME_RULE}")
+            }
+            Self::Forbidden(what) => write!(
+                f,
+                "{what} is not, or not alone, of an owner that you may read; `rollhouse token create --reads OWNER` makes \
+                 a token that reads more"
+            ),
             Self::Segment { what, given, most } => write!(f, "{what} {given} of a segment, at most {most}"),
             Self::Busy { receiving } => write!(f, "{receiving} segments are being received already"),
             Self::TooManyFolders { folders, most } => {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rollhouse_core::RunId;
 use rollhouse_wire::limits::MAX_CONTROL_BYTES;
 use rollhouse_wire::{
-    ClusterStatus, EnvList, Incarnation, NodeList, NodeState, OfferedEnv, PoolStatus, Refusal, RefusalCode,
-    SessionId, SessionList, SessionStatus, StoreStatus, UnfitReason,
+    ClusterStatus, EnvList, Incarnation, NodeList, NodeState, OfferedEnv, PoolStatus, ReadGrant, Refusal,
+    RefusalCode, SessionId, SessionList, SessionStatus, StoreStatus, UnfitReason,
 };
 
 use crate::cluster::Cluster;
@@ -119,6 +119,11 @@ impl Cluster {
 
     /// Returns the sessions that run, by name, as many as fit into a message.
     pub fn sessions(&self) -> SessionList {
+        self.sessions_of(&ReadGrant::All)
+    }
+
+    /// Returns the running sessions that may be read, by name, as many as fit into a message.
+    pub fn sessions_of(&self, reads: &ReadGrant) -> SessionList {
         let connecting = |id: SessionId, session: &Session| {
             let told = self.members.get(&session.node).map(|member| &member.sessions.connecting);
             told.and_then(|told| told.get(&(id, session.incarnation))).copied().unwrap_or(0)
@@ -128,7 +133,8 @@ impl Cluster {
             report: session.report(pool, id),
             connecting: connecting(id, session),
         };
-        let all = self.running().map(|(of, session)| status(of, session));
+        let readable = self.running().filter(|((pool, _), _)| reads.has_owner(&pool.owner));
+        let all = readable.map(|(of, session)| status(of, session));
         let (sessions, omitted) = fitting(all, |SessionStatus { node, report, .. }| {
             node.len() + report.owner.len() + report.env.len()
         });

@@ -280,7 +280,8 @@ mod tests {
         let mut held = 0;
         loop {
             let (gone, learning, asker) = (Arc::clone(&gone), Arc::clone(learning), asker.clone());
-            let mut apart = Box::pin(async move { learning.apart.run(asker, move || gone.lock().recv()).await });
+            let mut apart =
+                Box::pin(async move { learning.apart.run(asker, move || gone.lock().recv()).await });
             match std::future::poll_fn(|context| std::task::Poll::Ready(apart.as_mut().poll(context))).await {
                 std::task::Poll::Ready(refused) => {
                     assert_eq!(refused.unwrap_err().code, RefusalCode::Busy);

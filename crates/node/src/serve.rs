@@ -11,10 +11,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rollhouse_core::contained;
 use rollhouse_wire::{
-    Arrival, ArrivalCounts, AttachBindError, AttachListener, BindError, CloseCode, Connection, Credential,
-    Effective, Listener, Peer, Settings, Stranger,
+    Arrival, ArrivalCounts, AttachBindError, AttachListener, BindError, CloseCode, Connection, Effective,
+    Listener, Peer, Settings, Stranger,
 };
-use rollhouse_wire::{Hello, Identity, Refusal, RefusalCode, Request, Role};
+use rollhouse_wire::{Hello, Identity, Refusal, RefusalCode, Request};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -155,13 +155,7 @@ fn authenticate(hello: &Hello, stranger: &Stranger) -> Result<Peer, Refusal> {
         let message = "a node takes no tokens; the coordinator does";
         return Err(Refusal::new(RefusalCode::BadRequest, message));
     }
-    Ok(Peer {
-        role: Role::Anonymous,
-        name: String::new(),
-        credential: Credential::None,
-        max_lanes: None,
-        address: stranger.address,
-    })
+    Ok(Peer::anonymous(stranger))
 }
 
 /// Binds and serves until it is told to stop. `ready` tells the starter of the node whether binding succeeded.

@@ -70,6 +70,7 @@ pub use read::overview::{EnvOverview, EpisodeGroup};
 pub use read::query::Query;
 pub use read::read_error::ReadError;
 pub use read::replays::Replays;
+pub use read::run_filter::RunFilter;
 pub use read::sealed::SealedHere;
 pub use read::so_far::SoFar;
 pub use read::stats::FolderStats;

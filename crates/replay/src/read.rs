@@ -14,6 +14,7 @@ pub(crate) mod overview;
 pub(crate) mod query;
 pub(crate) mod read_error;
 pub(crate) mod replays;
+pub(crate) mod run_filter;
 pub(crate) mod sealed;
 pub(crate) mod segment;
 pub(crate) mod select;

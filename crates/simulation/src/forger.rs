@@ -90,6 +90,7 @@ fn registration() -> Register {
         kinds: Vec::new(),
         budget: None,
         term: 0,
+        seen: None,
         program: "forged".to_owned(),
     }
 }

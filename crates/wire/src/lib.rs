@@ -35,6 +35,7 @@ mod member;
 mod messages;
 mod past;
 mod pool;
+mod read_grant;
 mod refusal;
 mod refusal_log;
 mod replay;
@@ -85,6 +86,7 @@ pub use pool::{
     ClosePool, Collect, Grant, LaneSettings, OpenPool, PoolOpened, PoolStatusRequest, ReplaceSession,
     SessionReplaced, Spread,
 };
+pub use read_grant::{BadReadGrant, MAX_READ_OWNERS, ReadGrant};
 pub use refusal::{Refusal, RefusalCode};
 pub use refusal_log::{LogLine, RefusalLog};
 pub use replay::{

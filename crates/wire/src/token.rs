@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{Kept, Readers, Stamp, read_file, replace_file};
 use crate::{
-    Credential, Hello, JoinRefused, JoinTerms, Peer, Refusal, RefusalCode, Role, Stranger, hex, is_name,
+    Credential, Hello, JoinRefused, JoinTerms, Peer, ReadGrant, Refusal, RefusalCode, Role, Stranger, hex,
+    is_name,
 };
 
 /// A token as the file keeps it.
@@ -36,6 +37,10 @@ pub struct TokenRecord {
     /// Number of lanes that its holders may have open at a time, all together; absent means no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_lanes: Option<u32>,
+    /// The owners whose recordings, pools and sessions its holders may read beside their own. Absent, a viewer reads
+    /// everything and a trainer nothing more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<ReadGrant>,
     /// The nodes that it lets in; set for join tokens, and only for those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinTerms>,
@@ -77,6 +82,8 @@ pub struct NewToken {
     pub role: Role,
     /// Number of lanes that its holders may have open at a time.
     pub max_lanes: Option<u32>,
+    /// The owners whose recordings, pools and sessions its holders may read beside their own; for viewers and trainers.
+    pub reads: Option<ReadGrant>,
     /// Time for which it holds; `None` means until it is revoked, which join tokens may not have.
     pub lifetime: Option<Duration>,
     /// The nodes that it lets in; set for join tokens, and only for those.
@@ -116,6 +123,15 @@ impl Tokens {
 
     fn get(&self, id: &str) -> Option<&TokenRecord> {
         self.places.get(id).map(|&place| &self.records[place])
+    }
+
+    /// Returns a grant with the tokens, valid or not, that its bare names stand for.
+    fn named_by(&self, granted: ReadGrant) -> ReadGrant {
+        let ReadGrant::Owners(mut owners) = granted else { return ReadGrant::All };
+        let of_name = self.records.iter().filter(|record| owners.contains(&record.name));
+        let tokens: Vec<String> = of_name.map(|record| format!("{}:{}", record.name, record.id)).collect();
+        owners.extend(tokens);
+        ReadGrant::Owners(owners)
     }
 
     /// Checks whether the token with that id holds at that time.
@@ -161,6 +177,9 @@ impl TokenStore {
         if (new.role == Role::Join) != new.join.is_some() || (new.join.is_some() && new.lifetime.is_none()) {
             return Err(TokenFileError::Terms);
         }
+        if new.reads.is_some() && !matches!(new.role, Role::Viewer | Role::Trainer) {
+            return Err(TokenFileError::Reads(new.role));
+        }
         let (mut id_bytes, mut secret_bytes) = ([0; ID_BYTES], [0; SECRET_BYTES]);
         let random = SystemRandom::new();
         random.fill(&mut id_bytes).map_err(|_| TokenFileError::NoRandomness)?;
@@ -176,6 +195,7 @@ impl TokenStore {
             role: new.role,
             secret_sha256,
             max_lanes: new.max_lanes,
+            reads: new.reads.clone(),
             join: new.join.clone().map(|terms| JoinTerms { used: 0, ..terms }),
             created: seconds(now),
             expires: new.lifetime.map(|lifetime| seconds(now).saturating_add(lifetime.as_secs())),
@@ -285,6 +305,7 @@ impl TokenStore {
             }
             (Some(Ok(certified)), _) => Ok(Peer {
                 role: certified.role,
+                reads: ReadGrant::of_role(certified.role, certified.name.clone(), None),
                 name: certified.name,
                 credential: Credential::Certificate,
                 max_lanes: None,
@@ -293,10 +314,13 @@ impl TokenStore {
             (Some(Err(error)), _) => Err(unknown(error.to_string())),
             (None, Some(token)) => {
                 let record = self.authenticate(token, now).map_err(|refused| unknown(refused.to_string()))?;
+                let credential = Credential::Token(record.id);
+                let granted = record.reads.map(|granted| self.now().named_by(granted));
                 Ok(Peer {
                     role: record.role,
+                    reads: ReadGrant::of_role(record.role, credential.owner(&record.name), granted),
                     name: record.name,
-                    credential: Credential::Token(record.id),
+                    credential,
                     max_lanes: record.max_lanes,
                     address: stranger.address,
                 })
@@ -396,6 +420,8 @@ pub enum TokenFileError {
     Name(String),
     /// It is a join token without an end or terms, or another token with terms.
     Terms,
+    /// It names owners to read, and is of a role that reads everything or nothing.
+    Reads(Role),
     /// There are [`MAX_TOKENS`] tokens already.
     TooMany,
     /// The operating system's generator gave nothing.
@@ -420,6 +446,13 @@ impl fmt::Display for TokenFileError {
             Self::Terms => {
                 f.write_str("a join token says how long and how many nodes it lets in, and no other does")
             }
+            Self::Reads(role) => {
+                write!(
+                    f,
+                    "whose recordings are read is said of viewers and trainers, not of the role {}",
+                    role.word()
+                )
+            }
             Self::TooMany => write!(f, "there are {MAX_TOKENS} tokens already, the most that are kept"),
             Self::NoRandomness => f.write_str("the operating system gave no random bytes"),
         }
@@ -435,6 +468,7 @@ impl std::error::Error for TokenFileError {
             | Self::Role(_)
             | Self::Name(_)
             | Self::Terms
+            | Self::Reads(_)
             | Self::TooMany
             | Self::NoRandomness => None,
         }
@@ -491,12 +525,44 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn trainer(lifetime: Option<Duration>) -> NewToken {
-        NewToken { name: "ada".into(), role: Role::Trainer, max_lanes: Some(64), lifetime, join: None }
+        NewToken {
+            name: "ada".into(),
+            role: Role::Trainer,
+            max_lanes: Some(64),
+            reads: None,
+            lifetime,
+            join: None,
+        }
     }
 
     fn joining(uses: u32) -> NewToken {
         let join = Some(JoinTerms { name_prefix: Some("n".into()), ..JoinTerms::new(uses) });
         NewToken { role: Role::Join, max_lanes: None, join, ..trainer(Some(DAY)) }
+    }
+
+    #[test]
+    fn a_bare_name_in_a_grant_stands_for_every_token_of_that_name_and_for_the_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = TokenStore::open(folder.path().join("tokens.json")).unwrap();
+        let now = SystemTime::now();
+        let ids = [1, 2].map(|_| store.create(&trainer(None), now).unwrap().0.id);
+        let bob = store.create(&NewToken { name: "bob".into(), ..trainer(None) }, now).unwrap().0.id;
+        let one = ReadGrant::of_words(["ada", &format!("bob:{bob}")]).unwrap();
+        let new = NewToken { role: Role::Viewer, max_lanes: None, reads: Some(one), ..trainer(None) };
+        let new = NewToken { name: "look".into(), ..new };
+        let (record, token) = store.create(&new, now).unwrap();
+        let hello = Hello { versions: crate::Versions::OURS, program: "test".into(), token: Some(token) };
+        let stranger = Stranger { address: "127.0.0.1:1".parse().unwrap(), certificate: None };
+        let peer = store.introduce(&hello, &stranger, now).unwrap();
+        let read = [format!("ada:{}", ids[0]), format!("ada:{}", ids[1]), "ada".into(), format!("bob:{bob}")];
+        assert!(read.iter().chain([&format!("look:{}", record.id)]).all(|owner| peer.reads.has_owner(owner)));
+        assert!(!peer.reads.has_owner("bob") && !peer.reads.has_owner("bob:other"));
+        for role in [Role::Admin, Role::Join] {
+            let wrong = NewToken { role, reads: Some(ReadGrant::All), ..trainer(Some(DAY)) };
+            let join = (role == Role::Join).then(|| JoinTerms::new(1));
+            let refused = store.create(&NewToken { join, ..wrong }, now).unwrap_err();
+            assert!(matches!(refused, TokenFileError::Reads(_)), "{refused}");
+        }
     }
 
     #[test]

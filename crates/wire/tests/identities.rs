@@ -56,8 +56,14 @@ fn every_bad_identity_is_refused_with_a_typed_error_and_counted() {
     let (cluster, foreign) = (Cluster::new(), Cluster::new());
     let tokens = cluster.tokens();
     let now = SystemTime::now();
-    let new =
-        |role, lifetime| NewToken { name: "ada".into(), role, max_lanes: Some(8), lifetime, join: None };
+    let new = |role, lifetime| NewToken {
+        name: "ada".into(),
+        role,
+        max_lanes: Some(8),
+        reads: None,
+        lifetime,
+        join: None,
+    };
     let (_, good) = tokens.create(&new(Role::Trainer, None), now).unwrap();
     let (_, expired) = tokens.create(&new(Role::Trainer, Some(DAY)), now - 2 * DAY).unwrap();
     let (record, revoked) = tokens.create(&new(Role::Admin, None), now).unwrap();

@@ -194,8 +194,14 @@ fn a_token_with_all_connections_that_it_may_have_leaves_some_to_others_and_to_no
     let cluster = Cluster::new();
     let tokens = cluster.tokens();
     let token = |name: &str| {
-        let new =
-            NewToken { name: name.into(), role: Role::Viewer, max_lanes: None, lifetime: None, join: None };
+        let new = NewToken {
+            name: name.into(),
+            role: Role::Viewer,
+            max_lanes: None,
+            reads: None,
+            lifetime: None,
+            join: None,
+        };
         tokens.create(&new, SystemTime::now()).unwrap().1
     };
     let (eve, ada) = (token("eve"), token("ada"));

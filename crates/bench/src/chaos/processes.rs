@@ -76,6 +76,7 @@ impl Processes {
             name: "chaos".to_owned(),
             role: Role::Admin,
             max_lanes: None,
+            reads: None,
             lifetime: None,
             join: None,
         };
@@ -84,8 +85,14 @@ impl Processes {
 
         let trainer = |(index, &lanes): (usize, &u32)| {
             let name = format!("trainer-{index}");
-            let new =
-                NewToken { name, role: Role::Trainer, max_lanes: Some(lanes), lifetime: None, join: None };
+            let new = NewToken {
+                name,
+                role: Role::Trainer,
+                max_lanes: Some(lanes),
+                reads: None,
+                lifetime: None,
+                join: None,
+            };
             Ok(tokens.create(&new, std::time::SystemTime::now()).map_err(token::failure)?.1)
         };
         let of_trainers = quotas.iter().enumerate().map(trainer).collect::<Result<Vec<_>, Failure>>()?;

@@ -349,6 +349,11 @@ pub(crate) struct TokenCreateArgs {
     /// Number of lanes that its holder may have at a time [default: any number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_lanes: Option<u32>,
+    /// Whose recordings, pools and sessions it reads beside its own: an owner as `rollhouse sessions` shows it, a NAME
+    /// for all tokens and the certificate of that name, or all; may be given again [default of a viewer: all, of a
+    /// trainer: nobody's]
+    #[arg(long, value_name = "OWNER|all")]
+    pub(crate) reads: Vec<String>,
     /// Days for which it holds [default: until it is revoked]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: Option<u32>,

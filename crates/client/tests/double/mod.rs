@@ -203,7 +203,14 @@ impl Shared {
                 return Err(Refusal::new(RefusalCode::Unauthenticated, "unknown token"));
             }
             let address = stranger.address;
-            Ok(Peer { role, name: String::new(), credential: Credential::None, max_lanes: None, address })
+            Ok(Peer {
+                role,
+                name: String::new(),
+                credential: Credential::None,
+                max_lanes: None,
+                reads: rollhouse_wire::ReadGrant::none(),
+                address,
+            })
         };
         let any = "127.0.0.1:0".parse().unwrap();
         Listener::bind(any, identity, Settings::default(), "double", Box::new(authenticate)).unwrap()

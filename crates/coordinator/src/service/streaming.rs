@@ -56,10 +56,10 @@ impl Service {
         reader: &Reader,
         responder: Responder,
     ) -> Result<(), StreamLost> {
-        let store = self.store.clone();
+        let (store, reads) = (self.store.clone(), responder.peer().reads.clone());
         let listed = {
             let _turn = self.places.reads.turn(&reader.claimant).await;
-            blocking(move || store.list(&list.path, &list.after)).await
+            blocking(move || store.list_readable(&reads, &list.path, &list.after)).await
         };
         match listed {
             Ok(listing) => responder.respond(Ok(listing)).await,
@@ -78,6 +78,13 @@ impl Service {
         // closed.
         let _answer = reader.answers.acquire().await;
         let _turn = self.places.answers.turn(&reader.claimant).await;
+        let reads = responder.peer().reads.clone();
+        if !reads.is_all() {
+            let (store, path) = (self.store.clone(), read.path.clone());
+            if let Err(refusal) = blocking(move || store.check_readable(&reads, &path)).await {
+                return self.refuse(responder, refusal).await;
+            }
+        }
         if self.store.is_to_fetch(&read.path) {
             // Before there is a place at the disk: who waits for the archive holds up nobody who reads what is here.
             let (store, path) = (self.store.clone(), read.path.clone());
@@ -136,7 +143,8 @@ impl Service {
         let answer = {
             // Not held while the answer is sent.
             let _turn = self.places.questions.turn(&reader.claimant).await;
-            blocking(move || store.episodes(&query)).await
+            let reads = responder.peer().reads.clone();
+            blocking(move || store.episodes_of(&reads, &query)).await
         };
         match answer {
             Ok(page) => responder.respond(Ok(page)).await,
@@ -149,7 +157,8 @@ impl Service {
         let store = self.store.clone();
         let answer = {
             let _turn = self.places.questions.turn(&reader.claimant).await;
-            blocking(move || store.stats()).await
+            let reads = responder.peer().reads.clone();
+            blocking(move || store.stats_of(&reads)).await
         };
         match answer {
             Ok(stats) => responder.respond(Ok(stats)).await,
@@ -186,7 +195,8 @@ impl Service {
         let page = {
             // Whoever changes a label has it for as long as the disk takes.
             let _turn = self.places.questions.turn(&reader.claimant).await;
-            blocking(move || Ok(store.labels(asked))).await
+            let reads = responder.peer().reads.clone();
+            blocking(move || Ok(store.labels_of(&reads, asked))).await
         };
         match page {
             Ok(page) => responder.respond(Ok(page)).await,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rollhouse_core::{AutoresetMode, EpisodeName, RecordRule, SeedSchedule};
 use rollhouse_replay::{EpisodeInfo, PortableError, write_portable};
 use rollhouse_wire::limits::MAX_REPLAY_BYTES;
-use rollhouse_wire::{LaneSettings, ReplayOf};
+use rollhouse_wire::{LaneSettings, ReadGrant, ReplayOf};
 
 use super::{Store, StoreError};
 
@@ -13,10 +13,14 @@ impl Store {
     /// Returns the settings of a session that shows the episode of that name. Reads none of the episode's steps.
     ///
     /// # Errors
-    /// If there is no such episode, it is too large to be shown, or a file operation fails.
-    pub(crate) fn replay_settings(&self, name: &str) -> Result<LaneSettings, StoreError> {
+    /// If there is no such episode that may be read, it is too large to be shown, or a file operation fails.
+    pub(crate) fn replay_settings(&self, reads: &ReadGrant, name: &str) -> Result<LaneSettings, StoreError> {
         let name = parsed(name)?;
         let info = self.asking(|library| library.find(name))?.info;
+        if !reads.has_run(info.run_id()) {
+            // Whether others have such an episode is theirs to know.
+            return Err(StoreError::NotFound(name.to_string()));
+        }
         check_size(&info)?;
         let options: BTreeMap<_, _> =
             info.options().iter().map(|(option, value)| (option.to_owned(), value.clone())).collect();

@@ -165,7 +165,7 @@ impl Store {
     }
 
     /// Returns the file at a path, if it is a segment in stock, set aside or not, or a file beside one.
-    fn file(&self, path: &str) -> Option<PathBuf> {
+    pub(super) fn file(&self, path: &str) -> Option<PathBuf> {
         let parts: Vec<&str> = path.split('/').collect();
         let shelf = self.shelf();
         match *parts.as_slice() {

@@ -12,7 +12,7 @@ use parking_lot::MutexGuard;
 use rollhouse_core::RunId;
 use rollhouse_replay::{BadLabel, Disk, EpisodeKey, Label, LabelChange, LabelError, Labels, labels_path};
 use rollhouse_wire::limits::MAX_STORE_PAGE_BYTES;
-use rollhouse_wire::{StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelled, StoreLabels};
+use rollhouse_wire::{ReadGrant, StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelled, StoreLabels};
 
 use super::shelf::Shelf;
 use super::{Store, StoreError};
@@ -74,6 +74,11 @@ impl Store {
 
     /// Returns a page of labels. Does not block for the disk.
     pub fn labels(&self, asked: StoreLabels) -> StoreLabelPage {
+        self.labels_of(&ReadGrant::All, asked)
+    }
+
+    /// Returns a page of the labels of episodes that may be read. Does not block for the disk.
+    pub fn labels_of(&self, reads: &ReadGrant, asked: StoreLabels) -> StoreLabelPage {
         let after = asked.after.map(|after| EpisodeKey {
             run: after.run.as_u128(),
             lane: after.lane,
@@ -83,7 +88,9 @@ impl Store {
         let mut all: BTreeMap<EpisodeKey, Label> = BTreeMap::new();
         let said = labelling.folders.values().flat_map(Labels::iter);
         for (key, label) in said.filter(|(key, _)| after.is_none_or(|after| **key > after)) {
-            all.entry(*key).or_default().join(label);
+            if reads.has_run(RunId::from_u128(key.run)) {
+                all.entry(*key).or_default().join(label);
+            }
         }
         drop(labelling);
         let (mut page, mut bytes) = (StoreLabelPage::default(), 0);

@@ -14,8 +14,11 @@ use parking_lot::MutexGuard;
 use rollhouse_core::{GameResult, Outcome};
 use rollhouse_replay::{EpisodeInfo, Library, Query, Rank, ReadError};
 use rollhouse_wire::limits::{MAX_STORE_DAMAGE, MAX_STORE_EPISODES, MAX_STORE_PAGE_BYTES};
-use rollhouse_wire::{StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreStats};
+use rollhouse_wire::{
+    ReadGrant, StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreStats,
+};
 
+use super::readable::filter_of;
 use super::{Store, StoreError};
 
 /// The number of segments that had come, gone, been set aside and been listed again.
@@ -81,7 +84,15 @@ impl Store {
     /// # Errors
     /// If the question makes no sense, or a file operation fails.
     pub fn episodes(&self, asked: &StoreQuery) -> Result<StoreEpisodes, StoreError> {
-        let query = query_of(asked)?;
+        self.episodes_of(&ReadGrant::All, asked)
+    }
+
+    /// Returns a page of the episodes that are asked for, of those that may be read.
+    ///
+    /// # Errors
+    /// Those of [`Store::episodes`].
+    pub fn episodes_of(&self, reads: &ReadGrant, asked: &StoreQuery) -> Result<StoreEpisodes, StoreError> {
+        let query = Query { of: filter_of(reads), ..query_of(asked)? };
         let limit = query.limit.unwrap_or_default();
         let (window, at) = self.window(&query)?;
         let (mut page, mut bytes) = (StoreEpisodes::default(), 0);
@@ -163,14 +174,24 @@ impl Store {
     /// # Errors
     /// If a file operation fails.
     pub fn stats(&self) -> Result<StoreStats, StoreError> {
+        self.stats_of(&ReadGrant::All)
+    }
+
+    /// Returns the totals of what may be read of the store. Damage is reported to those who read everything.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn stats_of(&self, reads: &ReadGrant) -> Result<StoreStats, StoreError> {
+        let of = filter_of(reads);
         self.asking(|library| {
-            let stats = library.stats()?;
+            let stats = of.as_ref().map_or_else(|| library.stats(), |of| library.stats_of(of))?;
             let count = |((env, outcome), &episodes): (&(String, &str), &u64)| StoreCount {
                 env: env.clone(),
                 outcome: (*outcome).to_owned(),
                 episodes,
             };
-            let damage = library.damage().take(MAX_STORE_DAMAGE).map(|(folder, damage)| StoreDamage {
+            let reported = if of.is_none() { MAX_STORE_DAMAGE } else { 0 };
+            let damage = library.damage().take(reported).map(|(folder, damage)| StoreDamage {
                 folder: folder.dir().file_name().unwrap_or_default().to_string_lossy().into_owned(),
                 segment: damage.segment,
                 from: damage.from,
@@ -230,6 +251,7 @@ fn query_of(asked: &StoreQuery) -> Result<Query, StoreError> {
         },
     };
     Ok(Query {
+        of: None,
         only: None,
         env: asked.env.clone(),
         outcome: outcome.map_err(|error| bad(error.to_string()))?,

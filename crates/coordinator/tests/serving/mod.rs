@@ -2,6 +2,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 mod enrolling;
+mod reading;
 mod revoking;
 mod stage;
 
@@ -11,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use rollhouse_coordinator::{CoordinatorError, DataError, Stopped};
+use rollhouse_core::SharedBound;
 use rollhouse_core::msgpack::{DecodeError, EncodeError, Message};
-use rollhouse_core::{RunId, SharedBound};
 use rollhouse_wire::limits::MAX_OPEN_REQUESTS;
 use rollhouse_wire::{
     Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
@@ -77,29 +78,32 @@ fn a_pool_opens_on_a_node_is_seen_and_closes() {
 fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
     let stage = Stage::new();
     let coordinator = stage.coordinator();
-    let session = SessionId { pool: RunId::from_u128(1), index: 0 };
     let incarnation = Incarnation { term: 1, counter: 1 };
-    let requests = [
-        Request::Status,
-        Request::Nodes,
-        Request::Envs,
-        Request::Sessions,
-        Request::PoolStatus(PoolStatusRequest { pool: session.pool, keep: false }),
-        Request::OpenPool(pool_of("nobody", 1)),
-        Request::ClosePool(ClosePool { pool: session.pool }),
-        Request::Drain(Drain { node: "nobody".to_owned() }),
-        Request::CloseSession(CloseSession { session, incarnation }),
-        Request::Attach(Attach {
-            pool: session.pool,
-            index: 0,
-            incarnation,
-            secret: Secret::from_bytes([0; 16]),
-            log: false,
-        }),
-        Request::StoreList(StoreList { path: String::new(), after: String::new() }),
-        Request::StoreRead(StoreRead { path: "nothing".to_owned(), offset: 0, bytes: 1 }),
-        Request::StoreRepair(StoreRepair { path: "nothing".to_owned() }),
-    ];
+    // About a pool of its own: that of another is a matter of owners.
+    let requests = |peer: &stage::Peer| {
+        let session = SessionId { pool: rollhouse_wire::new_pool_id(peer.connection.known_as()), index: 0 };
+        [
+            Request::Status,
+            Request::Nodes,
+            Request::Envs,
+            Request::Sessions,
+            Request::PoolStatus(PoolStatusRequest { pool: session.pool, keep: false }),
+            Request::OpenPool(pool_of("nobody", 1)),
+            Request::ClosePool(ClosePool { pool: session.pool }),
+            Request::Drain(Drain { node: "nobody".to_owned() }),
+            Request::CloseSession(CloseSession { session, incarnation }),
+            Request::Attach(Attach {
+                pool: session.pool,
+                index: 0,
+                incarnation,
+                secret: Secret::from_bytes([0; 16]),
+                log: false,
+            }),
+            Request::StoreList(StoreList { path: String::new(), after: String::new() }),
+            Request::StoreRead(StoreRead { path: "nothing".to_owned(), offset: 0, bytes: 1 }),
+            Request::StoreRepair(StoreRepair { path: "nothing".to_owned() }),
+        ]
+    };
     let mut refused_for_role = 0;
     on_a_runtime(async {
         for role in [Role::Viewer, Role::Trainer, Role::Admin, Role::Node, Role::Join] {
@@ -113,7 +117,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
             };
             let node = stage.node(coordinator.address(), "node-a").await;
             let peer = peer.as_ref().unwrap_or(node.peer());
-            for request in &requests {
+            for request in &requests(peer) {
                 let refused = peer.ask::<Anything>(request.clone()).await.err().map(|r| r.code);
                 let forbidden = refused == Some(RefusalCode::Forbidden);
                 refused_for_role += u64::from(forbidden);

@@ -47,7 +47,8 @@ fn a_revoked_token_ends_the_pools_and_the_connections_of_its_holders_and_nobody_
         node.left(1).await;
         assert_eq!(node.sessions()[0].session.pool, kept.pool);
         let of = |pool| Request::PoolStatus(PoolStatusRequest { pool, keep: false });
-        let status: PoolStatus = other.ask(of(theirs.pool)).await.unwrap();
+        let admin = stage.holder(at, Role::Admin).await;
+        let status: PoolStatus = admin.ask(of(theirs.pool)).await.unwrap();
         assert!(status.failures[0].contains("the token was revoked"), "{:?}", status.failures);
         let status: PoolStatus = other.ask(of(kept.pool)).await.unwrap();
         assert_eq!((status.open, status.failures), (1, Vec::new()));

@@ -116,7 +116,7 @@ impl Stage {
         lifetime: Option<Duration>,
     ) -> (String, String) {
         let name = role.word().to_owned();
-        let new = NewToken { name, role, max_lanes, lifetime, join: None };
+        let new = NewToken { name, role, max_lanes, reads: None, lifetime, join: None };
         let (record, text) = self.tokens.create(&new, SystemTime::now()).unwrap();
         (record.id, text)
     }
@@ -124,7 +124,8 @@ impl Stage {
     /// A new join token's id and text.
     pub fn join_token(&self, terms: JoinTerms) -> (String, String) {
         let (name, lifetime) = ("join".to_owned(), Some(Duration::from_secs(3600)));
-        let new = NewToken { name, role: Role::Join, max_lanes: None, lifetime, join: Some(terms) };
+        let new =
+            NewToken { name, role: Role::Join, max_lanes: None, reads: None, lifetime, join: Some(terms) };
         let (record, text) = self.tokens.create(&new, SystemTime::now()).unwrap();
         (record.id, text)
     }

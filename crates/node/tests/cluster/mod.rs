@@ -16,8 +16,8 @@ use rollhouse_wire::{
     CloseSession, ColumnBuffer, Connection, ConnectionLost, Credential, DialError, Dialer, EpisodeBytes,
     Expected, FrameFault, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, Heartbeat,
     HeartbeatTaken, Hello, Identity, Incarnation, LaneSettings, Listener, OpenSession, OpenWatch, Peer,
-    Refusal, RefusalCode, Register, Registered, Request, Role, Secret, SessionEnd, SessionId, SessionOpened,
-    Settings, Shipped, Stranger, Trust, WatcherAdmitted,
+    ReadGrant, Refusal, RefusalCode, Register, Registered, Request, Role, Secret, SessionEnd, SessionId,
+    SessionOpened, Settings, Shipped, Stranger, Trust, WatcherAdmitted,
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -236,6 +236,7 @@ fn by_certificate(stranger: &Stranger) -> Result<Peer, Refusal> {
             name: certified.name,
             credential: Credential::Certificate,
             max_lanes: None,
+            reads: ReadGrant::none(),
             address: stranger.address,
         }),
         _ => Err(Refusal::new(RefusalCode::Unauthenticated, "no certificate")),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rollhouse_core::EpisodeName;
+use rollhouse_core::{EpisodeName, RunId};
 
 use crate::code::episode::{Episode, EpisodeInfo, Standing};
 use crate::code::run_record::KnownRuns;
@@ -18,6 +18,7 @@ use crate::read::copies::{Copies, SharedLanes};
 use crate::read::query::Query;
 use crate::read::read_error::ReadError;
 use crate::read::replays::{Before, Replays, names_in};
+use crate::read::run_filter::RunFilter;
 use crate::read::select::select;
 use crate::read::stats::FolderStats;
 use crate::stored::aside::asides_dir;
@@ -272,6 +273,25 @@ impl Library {
         }
         let runs = self.folders.iter().flat_map(|folder| folder.segments.values());
         let runs: BTreeSet<_> = runs.flat_map(|segment| segment.runs.iter().map(RunKey::run)).collect();
+        sum.runs = runs.len() as u64;
+        Ok(sum)
+    }
+
+    /// Adds up what the folders hold of runs that pass, see [`Replays::stats_of`].
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn stats_of(&self, of: &RunFilter) -> Result<FolderStats, ReadError> {
+        let mut sum = FolderStats::default();
+        for folder in &self.folders {
+            sum.add(folder.stats_of(of)?);
+        }
+        for (_, info) in self.copies()?.further().iter().filter(|(_, info)| of.passes(info.run_id())) {
+            sum.remove_episode(info.env(), info.outcome, info.length);
+        }
+        let runs = self.folders.iter().flat_map(|folder| folder.segments.values());
+        let runs = runs.flat_map(|segment| segment.runs.iter().map(RunKey::run));
+        let runs: BTreeSet<RunId> = runs.filter(|run| of.passes(*run)).collect();
         sum.runs = runs.len() as u64;
         Ok(sum)
     }

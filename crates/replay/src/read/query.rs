@@ -7,6 +7,7 @@ use rollhouse_core::{GameResult, Outcome, RunId};
 
 use crate::code::episode::EpisodeInfo;
 use crate::read::order::{Rank, Sort};
+use crate::read::run_filter::RunFilter;
 use crate::stored::summary::EpisodeKey;
 
 /// A query for episodes. The default lists all, in the order of their names.
@@ -25,6 +26,8 @@ pub struct Query {
     pub min_return: Option<f64>,
     /// List only episodes of runs with this short id, as episode names have it.
     pub run: Option<u64>,
+    /// List only episodes of runs that pass.
+    pub of: Option<RunFilter>,
     /// List only these episodes.
     pub only: Option<Arc<BTreeSet<EpisodeKey>>>,
     /// Order of the list.
@@ -49,6 +52,7 @@ impl Query {
     pub(crate) fn is_of_run(&self, run: RunId, env: &str) -> bool {
         self.env.as_ref().is_none_or(|wanted| wanted == env)
             && self.run.is_none_or(|wanted| wanted == run.short())
+            && self.of.as_ref().is_none_or(|of| of.passes(run))
     }
 
     /// Returns whether an episode is one of those that the query names, or the query names none.

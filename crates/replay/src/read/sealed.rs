@@ -7,6 +7,7 @@ use rollhouse_core::RunId;
 use crate::disk::read_all;
 use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
+use crate::read::run_filter::RunFilter;
 use crate::stored::aside::SetAside;
 use crate::stored::run_table::RunKey;
 
@@ -32,6 +33,20 @@ impl Replays {
             runs: segment.runs.iter().map(RunKey::run).collect(),
             aside: segment.aside.clone(),
         })
+    }
+
+    /// Returns whether a segment is intact, as far as is known, and has recordings of runs that pass, and of no others.
+    /// Does not block for the disk.
+    pub fn is_all_of(&self, number: u64, of: &RunFilter) -> bool {
+        self.segments.get(&number).is_some_and(|segment| {
+            let mut runs = segment.runs.iter().map(RunKey::run).peekable();
+            segment.damage.is_empty() && runs.peek().is_some() && runs.all(|run| of.passes(run))
+        })
+    }
+
+    /// Returns the numbers of those segments. Does not block for the disk.
+    pub fn segments_of(&self, of: &RunFilter) -> impl Iterator<Item = u64> {
+        self.segments.keys().copied().filter(move |number| self.is_all_of(*number, of))
     }
 
     /// Counts the segments without a seal: the one that is being written, and those that a crash has left. Does not

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rollhouse_core::Outcome;
+use rollhouse_core::{Outcome, RunId};
 
 use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
+use crate::read::run_filter::RunFilter;
 use crate::read::segment::Segment;
 use crate::stored::run_table::RunKey;
 
@@ -57,6 +58,43 @@ impl Replays {
             stats.steps = stats.steps.saturating_add(info.length);
         }
         stats.incomplete = self.incomplete()?;
+        Ok(stats)
+    }
+
+    /// Adds up what the folder holds of runs that pass: bytes are those of segments with nothing else in them, and what
+    /// has lost its beginning is not counted. Reads the chunks of those runs and of others beside them.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn stats_of(&self, of: &RunFilter) -> Result<FolderStats, ReadError> {
+        let mut stats = FolderStats { writing: self.is_writing(), ..FolderStats::default() };
+        let mut runs = BTreeSet::new();
+        for segment in self.segments.values() {
+            let passing = segment.runs.iter().map(RunKey::run).filter(|run| of.passes(*run));
+            let passing: BTreeSet<RunId> = passing.collect();
+            if passing.is_empty() {
+                continue;
+            }
+            stats.segments += 1;
+            if segment.runs.iter().all(|run| passing.contains(&run.run())) {
+                stats.bytes += segment.index.bytes;
+            }
+            for extent in &segment.index.extents {
+                self.each_listed_end(segment, extent, &mut |run, end| {
+                    let Some(outcome) = Outcome::from_code(end.outcome()) else { return };
+                    if passing.contains(&run.run()) {
+                        stats.add_episodes(run.env(), outcome, 1);
+                        stats.steps = stats.steps.saturating_add(end.length);
+                    }
+                })?;
+            }
+            runs.extend(passing);
+        }
+        for info in self.broken_off()?.into_iter().filter(|info| runs.contains(&info.run_id())) {
+            stats.add_episodes(info.env(), info.outcome, 1);
+            stats.steps = stats.steps.saturating_add(info.length);
+        }
+        stats.runs = runs.len() as u64;
         Ok(stats)
     }
 

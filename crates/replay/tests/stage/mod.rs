@@ -26,6 +26,8 @@ pub struct Play {
     pub record: RecordRule,
     pub per_episode: bool,
     pub seed: u64,
+    /// The run that it is recorded as, if that is not drawn from the seed.
+    pub run: Option<RunId>,
     pub max_steps: u64,
     /// From this step of each episode on the recorder is shown another action than the env got.
     pub lie_from: Option<u64>,
@@ -46,6 +48,7 @@ impl Play {
             record: RecordRule::All,
             per_episode: true,
             seed: 7,
+            run: None,
             max_steps: 200,
             lie_from: None,
             version_rows: 0,
@@ -87,6 +90,9 @@ pub fn noted(row: u64, lanes: usize) -> Vec<ColumnData> {
 
 /// The run that a play is recorded as.
 pub fn run_of(play: &Play) -> RunId {
+    if let Some(run) = play.run {
+        return run;
+    }
     let high = split_mix64(play.seed ^ play.env.len() as u64);
     let low = split_mix64(play.seed ^ u64::from(play.env.as_bytes()[0]));
     RunId::from_u128(u128::from(high) << 64 | u128::from(low))

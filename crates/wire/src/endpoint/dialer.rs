@@ -21,7 +21,9 @@ use super::stream::{ByteReceiver, ByteSender};
 use crate::call_id::request_bytes;
 use crate::identity::{Side, tls_client};
 use crate::limits::MAX_CONTROL_BYTES;
-use crate::{Expected, Hello, Identity, IdentityError, PeerCertificate, Refusal, Request, Versions, Welcome};
+use crate::{
+    Expected, Hello, Identity, IdentityError, PeerCertificate, ReadGrant, Refusal, Request, Versions, Welcome,
+};
 
 /// Makes connections from one socket per address family, which is bound at the first use.
 ///
@@ -148,6 +150,7 @@ impl Dialer {
             name: found.name,
             credential: Credential::Certificate,
             max_lanes: None,
+            reads: ReadGrant::none(),
             address,
         };
         let chain =

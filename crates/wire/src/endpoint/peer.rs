@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use rollhouse_core::Claimant;
 
-use crate::{PeerCertificate, Role};
+use crate::{PeerCertificate, ReadGrant, Role};
 
 /// The other end of a connection, once it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Peer {
     pub credential: Credential,
     /// Number of lanes that it may have open at a time; `None` means no bound.
     pub max_lanes: Option<u32>,
+    /// The owners whose recordings, pools and sessions it may read.
+    pub reads: ReadGrant,
     /// Its address when it connected.
     pub address: SocketAddr,
 }
@@ -26,10 +28,7 @@ impl Peer {
     /// Returns the name under which it owns pools. Tokens of one name are told apart by their ids: each has its own
     /// quota and pools. A name has no colon.
     pub fn owner(&self) -> String {
-        match &self.credential {
-            Credential::Token(id) => format!("{}:{id}", self.name),
-            Credential::Certificate | Credential::None => self.name.clone(),
-        }
+        self.credential.owner(&self.name)
     }
 
     /// Returns who takes parts of shared bounds by what the peer does.
@@ -52,6 +51,16 @@ pub enum Credential {
     Token(String),
 }
 
+impl Credential {
+    /// Returns the owner of that name who has shown it.
+    pub(crate) fn owner(&self, name: &str) -> String {
+        match self {
+            Self::Token(id) => format!("{name}:{id}"),
+            Self::Certificate | Self::None => name.to_owned(),
+        }
+    }
+}
+
 impl Peer {
     /// Returns the peer that a node takes every owner for: nobody in particular. Each session's secret has to do.
     pub const fn anonymous(stranger: &Stranger) -> Self {
@@ -60,6 +69,7 @@ impl Peer {
             name: String::new(),
             credential: Credential::None,
             max_lanes: None,
+            reads: ReadGrant::none(),
             address: stranger.address,
         }
     }
