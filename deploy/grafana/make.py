@@ -117,6 +117,8 @@ INTERNALS = {
           ("histogram_quantile(0.99, sum by (le) (rate(rollhouse_queue_wait_seconds_bucket{$by}[5m])))", "99 %")]),
         ("Queue", "short", "Requests that wait for a thread now.",
          [("rollhouse_queue_requests{$by}", "{{instance}}")]),
+        ("Longest wait now", "s", "Time that the oldest request has waited for a thread.",
+         [("rollhouse_queue_longest_wait_seconds{$by}", "{{instance}}")]),
         ("Refused because the queue was full", "ops", "Requests a second.",
          [("rate(rollhouse_busy_total{$by}[5m])", "{{instance}}")]),
         ("Control calls", "s", "99 % of the requests other than steps take less, by what was asked. Exemplars name the call, which logs "

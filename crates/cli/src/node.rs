@@ -350,6 +350,7 @@ impl NodeWatch {
             threads: ThreadSample {
                 queue_waits: histogram(&figures.threads.queue_wait),
                 queued: load.queued.into(),
+                longest_wait: node.longest_queue_wait().as_secs_f64(),
                 busy: figures.threads.busy.get(),
                 abandoned: figures.threads.abandoned.get(),
             },
@@ -440,6 +441,7 @@ impl Health for NodeWatch {
         let Some(node) = state.running.as_ref().filter(|_| !state.stopping) else {
             return Err("the node is stopping".to_owned());
         };
+        stepping(node.longest_queue_wait())?;
         match node.link() {
             LinkState::Joined { .. } if node.is_draining() => Err("the node drains".to_owned()),
             LinkState::Joined { .. } => match node.unfit() {
@@ -517,6 +519,17 @@ fn recorder(status: &rollhouse_replay::Status) -> RecorderSample {
         failing: status.failing,
     }
 }
+
+/// Says whether the threads that step get on, whose oldest request has waited for so long.
+fn stepping(waited: Duration) -> Result<(), String> {
+    match waited < STALLED_AFTER {
+        true => Ok(()),
+        false => Err(format!("a step has waited for a thread for {} s", waited.as_secs())),
+    }
+}
+
+/// Wait of the oldest request after which a node says that it is not ready.
+const STALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// Silence after which a control or data thread no longer does its work: it marks each second, and never waits.
 const STUCK_AFTER: Duration = Duration::from_secs(5);

@@ -54,6 +54,9 @@ impl SharedBound {
         Self::of("microseconds of 10 ms in which a node's data thread steps", 10_000).waiting();
     /// Period of which owners share the data thread's time.
     pub const SHORT_STEPS_PERIOD: Duration = Duration::from_millis(10);
+    /// Threads of a node for steps, resets, commands and ends that may wait. Such a session mostly waits for processes of
+    /// its own, which cost a node far more than a thread.
+    pub const WAITING: Self = Self::of("threads of a node for what may wait", 1_024).reserving(64).waiting();
     /// Threads of a node that wait for processes of Python envs.
     pub const LEARNING: Self = Self::of("Python envs that a node starts", 16).reserving(2);
     /// Sessions of a node that play by themselves, each of which takes a thread.
@@ -68,7 +71,7 @@ impl SharedBound {
     pub const WATCHED_LANES: Self = Self::of("watched lanes of a session", 16).reserving(2);
 
     /// Every bound that is shared, in the order of the table in docs/faults.md.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::CONNECTIONS,
         Self::REQUESTS,
         Self::REQUEST_BYTES,
@@ -80,6 +83,7 @@ impl SharedBound {
         Self::EPISODES,
         Self::STEPS,
         Self::SHORT_STEPS,
+        Self::WAITING,
         Self::LEARNING,
         Self::ROLLOUTS,
         Self::REPLAYS,

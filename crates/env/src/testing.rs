@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnSpec, LaneSet, Options, Start, Verdict, random_bits};
 
@@ -27,6 +27,40 @@ pub struct Timing {
     pub last: Option<usize>,
     /// Whether all lanes that are under way finish at once.
     pub together: bool,
+    /// While it is closed no lane finishes, whatever its session is asked.
+    pub gate: Option<&'static Gate>,
+}
+
+/// A gate that a test opens and closes; it is made open.
+#[derive(Debug)]
+pub struct Gate {
+    closed: Mutex<bool>,
+    moved: Condvar,
+}
+
+impl Gate {
+    /// Makes an open gate.
+    pub const fn new() -> Self {
+        Self { closed: Mutex::new(false), moved: Condvar::new() }
+    }
+
+    /// Opens or closes it.
+    pub fn close(&self, closed: bool) {
+        *self.closed.lock() = closed;
+        self.moved.notify_all();
+    }
+
+    /// Waits until it is open, at most until `deadline`; returns whether it is.
+    fn wait(&self, deadline: Instant) -> bool {
+        let mut closed = self.closed.lock();
+        !self.moved.wait_while_until(&mut closed, |closed| *closed, deadline).timed_out() || !*closed
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// The lanes of a session, which its blocks share: which may finish now.
@@ -239,7 +273,11 @@ impl LateLanes for Delayed {
         }
     }
 
-    fn wait(&mut self, _: Instant) {
+    fn wait(&mut self, deadline: Instant) {
+        let gate = self.shared.lock().timing.gate;
+        if gate.is_some_and(|gate| !gate.wait(deadline)) {
+            return;
+        }
         let mut shared = self.shared.lock();
         if !shared.turn() {
             drop(shared);

@@ -57,6 +57,8 @@ pub struct ThreadSample {
     pub queue_waits: Histogram,
     /// Number of requests that wait for a thread now.
     pub queued: u64,
+    /// Time in seconds that the oldest of them has waited; 0 without any.
+    pub longest_wait: f64,
     /// Number of requests that were refused because too many waited.
     pub busy: u64,
     /// Number of threads that hung in a step and were given up.
@@ -221,6 +223,7 @@ impl NodeSample {
         RESET_TIMES,
         QUEUE_WAITS,
         QUEUED,
+        LONGEST_WAIT,
         BUSY,
         ABANDONED,
         SESSIONS,
@@ -319,6 +322,7 @@ impl ThreadSample {
     fn put(&self, page: &mut Page) {
         page.histogram(&QUEUE_WAITS, &[], &self.queue_waits);
         page.value(&QUEUED, self.queued as f64);
+        page.value(&LONGEST_WAIT, self.longest_wait);
         page.value(&BUSY, self.busy as f64);
         page.value(&ABANDONED, self.abandoned as f64);
     }
@@ -430,6 +434,10 @@ const RESET_TIMES: Family = by(
 const QUEUE_WAITS: Family =
     times("rollhouse_queue_wait_seconds", "Time that owners' requests waited for a thread that steps.");
 const QUEUED: Family = gauge("rollhouse_queue_requests", "Requests that wait for a thread that steps.");
+const LONGEST_WAIT: Family = gauge(
+    "rollhouse_queue_longest_wait_seconds",
+    "Time that the oldest request has waited for a thread that steps; 0 if none waits.",
+);
 const BUSY: Family = counter(
     "rollhouse_busy_total",
     "Owners' requests that were refused because too many waited for a thread.",

@@ -215,6 +215,11 @@ impl ClusterNode {
         self.pulse.silent().max(self.serving.silent())
     }
 
+    /// Returns for how long the oldest request has waited for a thread that steps; zero if none waits.
+    pub fn longest_queue_wait(&self) -> Duration {
+        self.hosting.executor.longest_wait()
+    }
+
     /// Returns how the node's parts fared. Parts that ended are made anew; after a part has failed for good, the node
     /// is to be stopped.
     pub fn health(&self) -> PartsHealth {

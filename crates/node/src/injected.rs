@@ -20,7 +20,7 @@ use tokio::sync::mpsc::channel as bounded;
 use cluster::{Authority, Coordinator, Heard, Owner, session};
 
 use crate::cluster_node::keep_link;
-use crate::executor::Executor;
+use crate::executor::{Crew, Executor};
 use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
 use crate::link::{Card, LinkParts};
@@ -152,7 +152,11 @@ fn panic_in_the_look(node: &ClusterNode) {
     drop(
         node.hosting
             .executor
-            .submit(&Claimant::owner("trainer"), move || go.recv().unwrap(), Box::new(waits))
+            .submit(
+                (Crew::Computing, &Claimant::owner("trainer")),
+                move || go.recv().unwrap(),
+                Box::new(waits),
+            )
             .unwrap(),
     );
 }
@@ -214,7 +218,11 @@ fn while_the_data_thread_is_stuck_the_node_beats_on_and_shows_it_and_owners_are_
     drop(
         node.hosting
             .executor
-            .submit(&Claimant::owner("trainer"), move || end.recv().unwrap(), Box::new(waits))
+            .submit(
+                (Crew::Computing, &Claimant::owner("trainer")),
+                move || end.recv().unwrap(),
+                Box::new(waits),
+            )
             .unwrap(),
     );
     wait_until_silent(&node);

@@ -40,7 +40,7 @@
 //! | attach | data | ends with the node | tries again after 100 ms, made anew after a panic |
 //! | process at the attach socket | data | its thread is told to stop; the lease runs | the attachment ends; the lease runs |
 //! | shared memory | own thread `rollhouse-shm-N`, one per session attached by memory | ends after the request it is in | a panic ends its session; one that hangs is given up |
-//! | worker | own threads `rollhouse-worker` | ends after the job it is in | a panic ends its session; one that hangs is given up and replaced |
+//! | worker | own threads `rollhouse-worker`, those that may wait as many as are needed | ends after the job it is in | a panic ends its session; one that hangs is given up and replaced |
 //!
 //! Not a goal: knowing other nodes, and placing sessions; the coordinator does. Start reading at [`ClusterNode`],
 //! then [`Rollout`].

@@ -38,6 +38,7 @@ use tracing::{Span, debug};
 
 use crate::Cancel;
 use crate::commands;
+use crate::executor::Crew;
 use crate::live::{Camera, Live};
 use crate::plan::SessionPlan;
 
@@ -155,6 +156,12 @@ impl OwnedSession {
     /// Returns whether a step takes a bounded time now: the env never waits, and neither does the recorder.
     pub(crate) fn is_prompt(&self) -> bool {
         self.plan.entry.is_bounded() && !self.recording.run().is_some_and(|run| run.is_behind())
+    }
+
+    /// Returns the threads that a request is for which takes long: one whose env or recorder may wait keeps none waiting
+    /// that step others.
+    pub(crate) fn crew(&self) -> Crew {
+        if self.is_prompt() { Crew::Computing } else { Crew::Waiting }
     }
 
     /// Returns the recording of the session, once there is something to record.

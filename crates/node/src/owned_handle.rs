@@ -261,11 +261,11 @@ impl OwnedHandle {
         let AttachedRequest { attachment, header, request } = asked;
         loop {
             let measured = slot.take().map_err(Unanswered::Gone)?;
-            let waits = waits_for_others(&measured.session);
+            let (crew, waits) = (measured.session.crew(), waits_for_others(&measured.session));
             let turned = self.turn.borrow().admit(attachment).is_err();
             let work = self.work(header, turned, Arc::clone(figures));
             let parts = (measured, std::mem::take(request));
-            let worked = match executor.submit_with(&self.owner, parts, work, waits) {
+            let worked = match executor.submit_with((crew, &self.owner), parts, work, waits) {
                 Ok(worked) => worked.await,
                 Err(full) => {
                     let (refusal, retry_after) = (full.refusal(), full.retry_after);
@@ -355,7 +355,7 @@ impl OwnedHandle {
             self.tell_if_stale(measured, figures);
             return done.map_err(|panic| Some(slot.lose(JobError::Panicked(panic_message(&*panic)))));
         }
-        let waits = waits_for_others(&measured.session);
+        let (crew, waits) = (measured.session.crew(), waits_for_others(&measured.session));
         let measured = slot.take().map_err(Some)?;
         let (cancel, span) = (self.cancel.clone(), command.span());
         let work = move |(mut measured, command): (Box<MeasuredSession>, Envelope)| {
@@ -364,7 +364,7 @@ impl OwnedHandle {
             (measured, answer)
         };
         let asked = Envelope { payload: Vec::new(), ..command.clone() };
-        let done = match executor.submit_with(&self.owner, (measured, command), work, waits) {
+        let done = match executor.submit_with((crew, &self.owner), (measured, command), work, waits) {
             Ok(done) => done.await,
             Err(full) => {
                 figures.threads.busy.add(1);
@@ -481,8 +481,8 @@ async fn finish(
     } else {
         let mut measured = measured;
         let result = loop {
-            let waits = waits_for_others(&measured.session);
-            match executor.submit_with(owner, measured, finish, waits) {
+            let (crew, waits) = (measured.session.crew(), waits_for_others(&measured.session));
+            match executor.submit_with((crew, owner), measured, finish, waits) {
                 Ok(result) => break result,
                 Err(full) => {
                     measured = full.given;
@@ -557,6 +557,7 @@ const LOST_ON_THE_WAY: &str = "the session was lost while another thread had it"
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::executor::Crew;
     use rollhouse_core::{AutoresetMode, RecordRule, SeedSchedule};
     use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -606,7 +607,9 @@ mod tests {
             began.send(()).unwrap();
             go.recv().unwrap();
         };
-        drop(executor.submit(&Claimant::owner("trainer"), work, Box::new(|| false)).unwrap());
+        drop(
+            executor.submit((Crew::Waiting, &Claimant::owner("trainer")), work, Box::new(|| false)).unwrap(),
+        );
         begun.recv().unwrap();
         let_go
     }
@@ -620,7 +623,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         for cause in [EndCause::Closed, EndCause::LeaseEnded, EndCause::Drained, EndCause::Finished] {
             let figures: Arc<NodeFigures> = Arc::default();
-            let executor = Executor::start(1, 8, Duration::from_secs(60), Arc::clone(&figures)).unwrap();
+            let executor = Executor::of_one(Duration::from_secs(60), Arc::clone(&figures));
             let owned = owned();
             let (answered, waited, commanded, gone) = runtime.block_on(async {
                 owned.take_over(1, false).await.unwrap();
@@ -663,5 +666,32 @@ mod tests {
             let open = rollhouse_core::Outcome::Interrupted(cause.interruption()).code();
             assert_eq!((tally.steps, tally.outcomes[usize::from(open)]), (0, 1), "{cause:?}");
         }
+    }
+
+    #[test]
+    fn a_request_for_which_the_queue_has_no_place_is_refused_as_busy_and_may_come_again() {
+        let figures: Arc<NodeFigures> = Arc::default();
+        let executor = Executor::of_one(Duration::from_secs(60), Arc::clone(&figures));
+        let owned = owned();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            owned.take_over(1, false).await.unwrap();
+            let let_go = hold(&executor);
+            while let Ok(queued) =
+                executor.submit((Crew::Waiting, &Claimant::owner("trainer")), || (), Box::new(|| false))
+            {
+                drop(queued);
+            }
+            let mut reset = FrameRequest::default();
+            let asked = header(FrameKind::Reset, 1, 0);
+            owned.answer(1, asked, &mut reset, &executor, &figures).await.unwrap();
+            assert_eq!((figures.threads.busy.get(), owned.told.tally().steps), (1, 0));
+            let_go.send(()).unwrap();
+            while executor.queued() > 0 {
+                tokio::task::yield_now().await;
+            }
+            owned.answer(1, asked, &mut reset, &executor, &figures).await.unwrap();
+            assert_eq!(figures.threads.busy.get(), 1);
+        });
     }
 }

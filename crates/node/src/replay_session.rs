@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 use crate::Gone;
 use crate::answer::{Answer, Sidecar};
-use crate::executor::{Executor, JobError};
+use crate::executor::{Crew, Executor, JobError};
 use crate::owned::{FrameRequest, RequestFault, Unanswered, check_header};
 use crate::player::{Move, MoveError, Player, PlayerView};
 use crate::turn::{Turn, TurnOver};
@@ -302,7 +302,8 @@ impl ReplaySession {
             let found = find(&mut seeker, step);
             Ok((seeker, found))
         };
-        let submitted = executor.submit_with(&self.of, slot.seeker.take(), work, Box::new(|| false));
+        let submitted =
+            executor.submit_with((Crew::Waiting, &self.of), slot.seeker.take(), work, Box::new(|| false));
         let done = match submitted {
             Ok(done) => done.await,
             Err(full) => {

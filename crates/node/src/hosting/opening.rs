@@ -14,7 +14,7 @@ use rollhouse_wire::{
 use super::Hosting;
 use super::control::SessionControl;
 use crate::episodes;
-use crate::executor::JobError;
+use crate::executor::{Crew, JobError};
 use crate::learning::{Learning, asked_for};
 use crate::owned::OwnedSession;
 use crate::owned_handle::OwnedHandle;
@@ -186,7 +186,7 @@ impl Hosting {
         owner: &Claimant,
         make: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        let made = self.executor.submit(owner, make, Box::new(|| false));
+        let made = self.executor.submit((Crew::Waiting, owner), make, Box::new(|| false));
         let made = made.map_err(|full| full.refusal())?;
         match made.await {
             Ok(made) => made.map_err(|error: JobError| {

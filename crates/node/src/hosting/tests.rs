@@ -1,6 +1,7 @@
 //! How sessions are opened and ended, also when what does so is cut short.
 
 use super::*;
+use crate::executor::Crew;
 use rollhouse_core::{AutoresetMode, RecordRule, SeedSchedule, StepColumns};
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -42,7 +43,7 @@ pub(crate) fn open(env: &str) -> OpenSession {
 pub(crate) fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
     let figures: Arc<NodeFigures> = Arc::default();
     let hang_deadline = Duration::from_secs(60);
-    let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
+    let executor = Executor::of_one(hang_deadline, Arc::clone(&figures));
     let settings = HostingSettings {
         capacity: 8,
         lease,
@@ -69,7 +70,11 @@ fn occupy_worker(hosting: &Hosting) -> SyncSender<()> {
     drop(
         hosting
             .executor
-            .submit(&Claimant::owner("trainer"), move || go.recv().unwrap(), Box::new(|| false))
+            .submit(
+                (Crew::Waiting, &Claimant::owner("trainer")),
+                move || go.recv().unwrap(),
+                Box::new(|| false),
+            )
             .unwrap(),
     );
     let_go
