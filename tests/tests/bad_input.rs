@@ -106,3 +106,33 @@ fn a_disk_that_takes_no_more_is_an_error_that_says_what_is_safe() {
     assert_eq!(run(data.path(), "replay verify --all").code, Some(0));
     assert!(!segments(data.path()).is_empty());
 }
+
+#[test]
+fn a_pipe_in_place_of_a_file_is_named_and_waited_for_by_nobody() {
+    // Symptom: commands hung when a named pipe stood in place of a recording, a config or a token.
+    // Cause: files were opened and read whatever they were.
+    // Fix: they are opened without waiting, and what is no regular file is refused by what it is.
+    const NAMED: &str = "a pipe, where a regular file has to be";
+    let data = Folder::new();
+    succeed(data.path(), "rollout --env CartPole-v1 --lanes 1 --episodes 1");
+    let pipe = data.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for line in ["coordinator --config", "node --config", "replay import"] {
+        let done = run(data.path(), &format!("{line} {}", pipe.display()));
+        assert!(done.code != Some(0) && done.stderr.contains(NAMED), "{line}: {}", done.stderr);
+    }
+    let done = Done::of(
+        rollhouse_tests::rollhouse(data.path(), "status --connect rollhouse://127.0.0.1:1")
+            .env("ROLLHOUSE_TOKEN_FILE", &pipe)
+            .output()
+            .unwrap(),
+    );
+    assert!(done.code == Some(2) && done.stderr.contains(NAMED), "{}", done.stderr);
+    let segment = segments(data.path()).remove(0);
+    std::fs::remove_file(&segment).unwrap();
+    std::fs::rename(&pipe, &segment).unwrap();
+    for line in ["replay ls", "replay stats", "replay verify"] {
+        let done = run(data.path(), line);
+        assert!(done.code != Some(0) && done.stderr.contains(NAMED), "{line}: {}", done.stderr);
+    }
+}

@@ -10,6 +10,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rollhouse_core::open_regular;
+
 use crate::error::{TargetError, TargetFault};
 
 #[derive(Debug)]
@@ -39,7 +41,7 @@ impl Folder {
         let entries = fs::read_dir(&parts).map_err(|error| failed("listing", &parts, error))?;
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             // One that is locked is being written; one that is gone has been put, or was removed by somebody else.
-            if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+            if open_regular(&path).is_ok_and(|file| file.try_lock().is_ok()) {
                 let _gone = fs::remove_file(&path);
             }
         }
@@ -75,7 +77,7 @@ impl Folder {
 
     pub(crate) fn get(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, TargetError> {
         let path = self.root.join(name);
-        let file = match File::open(&path) {
+        let file = match open_regular(&path) {
             Ok(file) => file,
             Err(error) if is_none(&error) => return Ok(None),
             Err(error) => return Err(failed("opening", &path, error)),

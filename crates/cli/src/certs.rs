@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rollhouse_core::{open_regular_with, read_regular_text};
 use rollhouse_wire::{
     AuthorityError, CA_CERTIFICATE, CertificateAuthority, Certified, Issued, NodeIssuer, Readers, Revoked,
     Role, ShownCertificate, is_name, replace_file, show_certificates,
@@ -135,7 +136,7 @@ fn revoke(args: &CertsRevokeArgs, out: &mut Output) -> Result<Status, Failure> {
     }
     // Of two who revoke at a time neither undoes what the other does.
     let lock = path.with_extension("lock");
-    let held = OpenOptions::new().create(true).append(true).mode(0o600).open(&lock);
+    let held = open_regular_with(OpenOptions::new().create(true).append(true).mode(0o600), &lock);
     let _held =
         held.and_then(|file| file.lock().map(|()| file)).map_err(|error| cannot_write(&lock, &error))?;
     let mut revoked = Revoked::read(&path).map_err(|error| Failure::of(Status::Usage, &error))?;
@@ -182,6 +183,8 @@ struct RevokedRow<'a> {
     until: String,
 }
 
+/// Bytes of a file of authorities: dozens of certificates.
+const MAX_CA_BYTES: u64 = 256 << 10;
 /// The file of revoked certificates in a coordinator's folder, unless `tls.revoked` names another.
 const REVOKED: &str = "tls/revoked";
 
@@ -229,7 +232,7 @@ pub fn write_identity(
 fn place(authority: &CertificateAuthority, issued: &Issued, folder: &Path) -> Result<(), Failure> {
     private_folder(folder)?;
     let ca = folder.join("ca.pem");
-    let trusted = fs::read_to_string(&ca).unwrap_or_default();
+    let trusted = read_regular_text(&ca, MAX_CA_BYTES).unwrap_or_default();
     if !trusted.contains(authority.certificate_pem().trim()) {
         // What is trusted already stays trusted: an authority is replaced by trusting both for a while.
         let both = format!("{}{trusted}", authority.certificate_pem());

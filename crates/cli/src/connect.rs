@@ -1,12 +1,12 @@
 //! Connections to a cluster: finds its address and the credentials, and connects.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use rollhouse_client::{
     Address, AddressError, Cluster, ConnectError, ConnectOptions, RequestError, trust_of,
 };
+use rollhouse_core::read_regular_text;
 use rollhouse_wire::{CallError, DialError, RefusalCode, Trust};
 
 use crate::args::{ConnectArgs, environment};
@@ -16,7 +16,7 @@ use crate::failure::{Failure, Status};
 pub(crate) fn connect(args: &ConnectArgs) -> Result<Cluster, Failure> {
     let text = match args.url() {
         Some(text) => text,
-        None => fs::read_to_string(DEFAULT_CONNECTION).map_err(|_| {
+        None => read_regular_text(DEFAULT_CONNECTION, MAX_CONNECTION_BYTES).map_err(|_| {
             Failure::new(Status::Usage, "no cluster is named")
                 .hint("give --connect URL or set $ROLLHOUSE_CONNECT; `rollhouse up` starts one here and prints its URL")
         })?,
@@ -40,7 +40,7 @@ pub(crate) fn parse(text: &str) -> Result<Address, Failure> {
     if text.contains("://") || !Path::new(text).is_file() {
         return text.parse().map_err(|error: AddressError| Failure::of(Status::Usage, &error).hint(FORM));
     }
-    let held = fs::read_to_string(text)
+    let held = read_regular_text(text, MAX_CONNECTION_BYTES)
         .map_err(|error| Failure::new(Status::Usage, format_args!("{text} cannot be read: {error}")))?;
     held.trim().parse().map_err(|error: AddressError| {
         Failure::new(Status::Usage, format_args!("{text} holds no connection string: {error}")).hint(FORM)
@@ -54,7 +54,7 @@ fn trust(text: &str) -> Result<Trust, Failure> {
 /// Reads the token in the file that `$ROLLHOUSE_TOKEN_FILE` names: containers are given secrets in this way.
 fn token_of_file() -> Result<Option<String>, Failure> {
     let Some(path) = environment("ROLLHOUSE_TOKEN_FILE") else { return Ok(None) };
-    let held = fs::read_to_string(&path);
+    let held = read_regular_text(&path, MAX_CONNECTION_BYTES);
     let token = held.map(|text| Some(text.trim().to_owned()));
     token.map_err(|error| {
         let what = format_args!("$ROLLHOUSE_TOKEN_FILE: {path} cannot be read: {error}");
@@ -112,6 +112,8 @@ const fn refusal_status(code: RefusalCode) -> Status {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// The file in which `rollhouse up` leaves its connection string, below its data folder.
 pub(crate) const CONNECTION: &str = "connection";
+/// Bytes of a file with a connection string, a token or the name of a place.
+pub(crate) const MAX_CONNECTION_BYTES: u64 = 64 << 10;
 /// The path of that file for the default data folder.
 const DEFAULT_CONNECTION: &str = "./rollhouse-cluster/connection";
 

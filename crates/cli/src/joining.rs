@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rollhouse_client::Address;
 use rollhouse_config::NodeConfig;
-use rollhouse_core::{NODE_NAME_RULE, Pauses, is_node_name, jitter};
+use rollhouse_core::{NODE_NAME_RULE, Pauses, is_node_name, jitter, read_regular_text};
 use rollhouse_node::{JoinError, Joining};
 use rollhouse_wire::{
     CallError, Certified, DialError, Identity, IdentityFileError, JoinedFolder, KeyRequest, Readers,
@@ -14,7 +14,7 @@ use rollhouse_wire::{
 };
 use tracing::{info, warn};
 
-use crate::connect;
+use crate::connect::{self, MAX_CONNECTION_BYTES};
 use crate::failure::{Failure, Status};
 use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM};
@@ -94,7 +94,7 @@ pub(crate) fn identity(
 /// machine.
 pub(crate) fn coordinator(config: &NodeConfig, joined: Option<&JoinedFolder>) -> String {
     let kept = || {
-        let text = std::fs::read_to_string(joined?.path().join(COORDINATOR)).ok()?;
+        let text = read_regular_text(joined?.path().join(COORDINATOR), MAX_CONNECTION_BYTES).ok()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     };
     config

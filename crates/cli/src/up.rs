@@ -8,7 +8,6 @@
 //! ```
 
 use std::ffi::OsString;
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,12 +16,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rollhouse_client::Address;
 use rollhouse_config::{LocalConfig, Tls};
 use rollhouse_coordinator::Coordinator;
+use rollhouse_core::read_regular_text;
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{CertificateAuthority, Identity, NewToken, NodeIssuer, Role, TokenStore};
 
 use crate::args::UpArgs;
 use crate::certs::{authority_failure, write_identity, write_private};
-use crate::connect::CONNECTION;
+use crate::connect::{CONNECTION, MAX_CONNECTION_BYTES};
 use crate::coordinator::{self, Again, CoordinatorWatch};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, counted};
@@ -244,7 +244,7 @@ impl Folders {
     /// holds: a string that was copied from an earlier run stays valid.
     fn connection(&self, address: SocketAddr, authority: &CertificateAuthority) -> Result<String, Failure> {
         let tokens = token::open(&self.coordinator)?;
-        let kept = fs::read_to_string(&self.connection).ok();
+        let kept = read_regular_text(&self.connection, MAX_CONNECTION_BYTES).ok();
         let kept = kept.and_then(|line| line.trim().parse::<Address>().ok()?.token);
         let token = match kept.filter(|token| tokens.authenticate(token, SystemTime::now()).is_ok()) {
             Some(token) => token,

@@ -1,9 +1,9 @@
 //! Reads a TOML file as a flat list of keys.
 
-use std::fs::File;
-use std::io::Read;
+use std::io;
 use std::path::Path;
 
+use rollhouse_core::read_regular_text;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -22,14 +22,12 @@ pub(crate) struct Entry {
 
 /// Reads a whole file of at most [`MAX_FILE_BYTES`]; may block.
 pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
-    let failed = |source| ConfigError::Read { path: path.to_owned(), source };
-    let no_text = || ConfigError::NoText { path: path.to_owned() };
-    let mut bytes = Vec::new();
-    File::open(path).map_err(failed)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(no_text());
-    }
-    String::from_utf8(bytes).map_err(|_| no_text())
+    read_regular_text(path, MAX_FILE_BYTES).map_err(|source| match source.kind() {
+        io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidData => {
+            ConfigError::NoText { path: path.to_owned() }
+        }
+        _ => ConfigError::Read { path: path.to_owned(), source },
+    })
 }
 
 /// Returns the keys of a file's text. A table whose name is a known key is that key's value; the keys of every other

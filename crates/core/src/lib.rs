@@ -1,7 +1,8 @@
 //! The words of Rollhouse as types, which every crate shares.
 //!
 //! Answers "what is it called and what are its limits": ids and names, spaces and columns, outcomes,
-//! the lane lifecycle, seeds, sets of lanes, state hashes. No I/O, no clock, no threads, no global randomness.
+//! the lane lifecycle, seeds, sets of lanes, state hashes, and how a file is opened that others may have put there
+//! ([`open_regular`]). No other I/O, no clock, no threads, no global randomness.
 //!
 //! Not a goal: helpers that merely happen to be used twice. Start reading at [`EnvSpec`], then [`LaneState`].
 #![forbid(unsafe_code)]
@@ -35,6 +36,7 @@ mod pauses;
 mod plain;
 mod plugin;
 mod record_rule;
+mod regular_file;
 mod seed;
 mod shared_bound;
 mod shares;
@@ -72,6 +74,7 @@ pub use pauses::{Pauses, jitter};
 pub use plain::{is_plain, plain, plain_json, plain_line};
 pub use plugin::Plugin;
 pub use record_rule::RecordRule;
+pub use regular_file::{open_regular, open_regular_with, read_regular, read_regular_text};
 pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };

@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use rollhouse_core::{open_regular, open_regular_with};
+
 use crate::limits::MAX_SEGMENT_BYTES;
 
 /// The file operations that recording and reading need. Every one may block.
@@ -25,10 +27,10 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Makes a new file to append to; an existing one is an error.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Opens a file to append to it and read it.
+    /// Opens a regular file to append to it and read it. Does not wait for what else may stand there: that is an error.
     fn open_append(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Opens a file to read it.
+    /// Opens a regular file to read it. Does not wait for what else may stand there: that is an error.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
     /// Returns the names in a folder, in no order; a folder that is not there is an error of kind `NotFound`.
@@ -134,11 +136,11 @@ impl Disk for RealDisk {
     }
 
     fn open_append(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(OpenOptions::new().append(true).read(true).open(path)?))
+        Ok(Box::new(open_regular_with(OpenOptions::new().append(true).read(true), path)?))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(File::open(path)?))
+        Ok(Box::new(open_regular(path)?))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -169,7 +171,8 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path, note: &str) -> io::Result<Locking> {
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        let mut file = open_regular_with(options.read(true).write(true).create(true).truncate(false), path)?;
         match file.try_lock() {
             Ok(()) => {
                 file.set_len(0)?;
@@ -187,7 +190,7 @@ impl Disk for RealDisk {
     }
 
     fn is_locked(&self, path: &Path) -> io::Result<bool> {
-        let file = match File::open(path) {
+        let file = match open_regular(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),

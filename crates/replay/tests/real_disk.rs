@@ -3,10 +3,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use rollhouse_core::RecordRule;
-use rollhouse_replay::{Query, RealDisk, Recorder, RecorderConfig, Replays, Sort, SortKey, repair};
+use rollhouse_replay::{
+    Labels, Library, Query, RealDisk, Recorder, RecorderConfig, Replays, Sort, SortKey, repair,
+};
 use tempfile::TempDir;
 
 use crate::model::{Driver, Shape, all};
@@ -113,4 +116,36 @@ fn random_episodes_cost_less_than_their_budget_on_disk() {
 fn walk(dir: &PathBuf) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn a_pipe_in_place_of_any_file_of_a_folder_holds_no_reader_up() {
+    // Symptom: readers of a folder with a named pipe in place of a segment, an entry, the labels or any other file waited
+    // for its writer for ever.
+    // Cause: files were opened whatever stood at their path.
+    // Fix: everything is opened without waiting, and what is no regular file is refused by what it is.
+    let folder = Folder::new();
+    large(&folder, 600, RecordRule::Trace, 100 << 10);
+    let number = 2;
+    let of = |sub: &str, ext: &str| folder.path().join(sub).join(format!("{number:010}.{ext}"));
+    let [segment, entry] = [of("segments", "seg"), of("summaries", "sum")];
+    assert!(segment.is_file() && entry.is_file(), "{segment:?} {entry:?}");
+    let rows = fs::read_dir(folder.path().join("rows")).unwrap().map(|file| file.unwrap().path());
+    let set = of("aside", "set");
+    fs::create_dir_all(set.parent().unwrap()).unwrap();
+    let [labels, spool] = ["labels", "spool"].map(|name| folder.path().join(name));
+    for path in rows.chain([entry, labels, set, spool, segment, folder.path().join("writer.lock")]) {
+        let _was_there = fs::remove_file(&path);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // Whether it is an error or read without is the reader's affair: that it ends is what counts.
+        if let Ok(library) = Library::open(Arc::new(RealDisk), folder.path()) {
+            let query = Query { sort: Sort { key: SortKey::Return, descending: true }, ..Query::default() };
+            let _listed = library.list(&query);
+            let _labels = library.labels();
+            let _stats = library.stats();
+        }
+        let _recording = Recorder::open(Arc::new(RealDisk), folder.path(), RecorderConfig::default());
+    }
+    let refusal = Labels::load(&RealDisk, folder.path()).unwrap_err();
+    assert!(format!("{refusal:?}").contains("a pipe, where a regular file has to be"), "{refusal:?}");
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
 use ring::rand::{SecureRandom, SystemRandom};
+use rollhouse_core::open_regular_with;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Kept, Readers, Stamp, read_file, replace_file};
@@ -378,7 +379,7 @@ impl TokenStore {
         let kept = Kept::of(&path, folder, Readers::Owner).map_err(error)?;
         let mut open = OpenOptions::new();
         open.create(true).truncate(false).write(true).mode(0o600);
-        let file = open.open(&path).map_err(error)?;
+        let file = open_regular_with(&mut open, &path).map_err(error)?;
         kept.give(&file).map_err(error)?;
         file.lock().map_err(error)?;
         Ok(file)

@@ -7,12 +7,13 @@ mod actions;
 #[cfg(feature = "viewer")]
 mod by_hand;
 
-use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
-use rollhouse_core::{ColumnData, Interruption, Outcome, Parent, Past, PastEvent, SeedSchedule};
+use rollhouse_core::{
+    ColumnData, Interruption, Outcome, Parent, Past, PastEvent, SeedSchedule, open_regular,
+};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::RecordedEnvs;
@@ -230,7 +231,7 @@ impl Way {
             let read = if path == Path::new("-") {
                 read_actions(io::stdin().lock(), space, &column, fork.at)
             } else {
-                let file = File::open(path).map_err(cannot)?;
+                let file = open_regular(path).map_err(cannot)?;
                 read_actions(BufReader::new(file), space, &column, fork.at)
             };
             let rows = read.map_err(|error| Failure::of(Status::Usage, &error))?;

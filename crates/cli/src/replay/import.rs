@@ -1,11 +1,10 @@
 //! `rollhouse replay import`: takes in exported episodes.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use rollhouse_core::EpisodeName;
+use rollhouse_core::{EpisodeName, open_regular};
 use rollhouse_replay::limits::MAX_SEGMENT_BYTES;
 use rollhouse_replay::{ImportError, Importer, OpenError, Portable, RealDisk};
 use serde::Serialize;
@@ -54,7 +53,7 @@ fn take_in(importer: &mut Importer, file: &Path) -> Result<Imported, Failure> {
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // What is longer is no recording: that it is cut off here shows.
-    File::open(file)?.take(MAX_SEGMENT_BYTES).read_to_end(&mut bytes)?;
+    open_regular(file)?.take(MAX_SEGMENT_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rollhouse_archive::{Checked, LOCAL, SegmentId};
 use rollhouse_coordinator::{Store, StoreConfig, StoreError};
+use rollhouse_core::open_regular;
 use rollhouse_replay::{OpenError, RealDisk, SegmentSummary, kept_name_of_folder, segment_path};
 use rollhouse_wire::{Ship, Shipped};
 use serde::Serialize;
@@ -125,7 +126,7 @@ fn own_folders(data: &Path) -> BTreeMap<String, PathBuf> {
 fn is_here(own: &BTreeMap<String, PathBuf>, id: &SegmentId) -> bool {
     let spool = id.parts().filter(|(node, _)| *node == LOCAL).map(|(_, spool)| spool);
     let Some(dir) = spool.and_then(|spool| own.get(spool)) else { return false };
-    let file = std::fs::File::open(segment_path(dir, id.number));
+    let file = open_regular(segment_path(dir, id.number));
     let read = file.and_then(|file| SegmentSummary::read(id.number, &file));
     read.is_ok_and(|summary| summary.crc() == id.crc)
 }

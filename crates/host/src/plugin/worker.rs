@@ -1,6 +1,5 @@
 //! The worker process of a plug-in: what runs in it.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -8,7 +7,7 @@ use std::path::Path;
 use arrayvec::ArrayVec;
 use rollhouse_arena::SharedColumns;
 use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS, MAX_OBS_COLUMNS};
-use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, panic_message};
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, open_regular, panic_message};
 use rollhouse_env::{BatchEnv, BlockStep, CallError, Ended, EnvEntry, ImageSize, MakeError};
 
 use super::slot::{Done, Layout, Order, Slot};
@@ -64,7 +63,7 @@ fn envs(path: &Path) -> Result<Answer, String> {
 
 /// Hashes the bytes of a file.
 fn file_hash(path: &Path) -> io::Result<u64> {
-    let (mut file, mut part, mut hash) = (File::open(path)?, Vec::new(), 0);
+    let (mut file, mut part, mut hash) = (open_regular(path)?, Vec::new(), 0);
     loop {
         part.clear();
         (&mut file).take(FILE_PART).read_to_end(&mut part)?;

@@ -17,6 +17,8 @@ use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use rollhouse_core::{open_regular, read_regular_text};
+
 use crate::disk::Disk;
 use crate::limits::{GATHERED_FROM, MAX_CATALOGUE_BYTES, MAX_GATHERED_BYTES};
 use crate::stored::index::SegmentIndex;
@@ -209,7 +211,8 @@ fn with_sled<T>(root: &Path, work: impl FnOnce(&sled::Db) -> T) -> Option<T> {
 
 /// Returns whether sled's files are as they were when sled was last closed in order.
 fn is_intact(root: &Path) -> bool {
-    fs::read_to_string(sum_path(root)).is_ok_and(|known| checksum(root).is_ok_and(|sum| sum == known))
+    read_regular_text(sum_path(root), MAX_SUM_BYTES)
+        .is_ok_and(|known| checksum(root).is_ok_and(|sum| sum == known))
 }
 
 /// Computes the CRC-32C over names, lengths and contents of sled's files.
@@ -222,7 +225,7 @@ fn checksum(root: &Path) -> io::Result<String> {
     let mut buffer = vec![0; 1 << 16];
     for path in &files {
         crc = crc32c::crc32c_append(crc, path.as_os_str().as_encoded_bytes());
-        let mut file = fs::File::open(path)?;
+        let mut file = open_regular(path)?;
         loop {
             let read = file.read(&mut buffer)?;
             if read == 0 {
@@ -261,6 +264,8 @@ fn sum_path(root: &Path) -> PathBuf {
 
 /// Levels of folders that sled's files lie in.
 const MAX_DEPTH: usize = 2;
+/// Bytes of the file with the checksum of sled's files.
+const MAX_SUM_BYTES: u64 = 256;
 /// Bytes sled may keep in memory.
 const CACHE_BYTES: u64 = 16 << 20;
 

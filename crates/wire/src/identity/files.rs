@@ -7,6 +7,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::time::SystemTime;
 
+pub(crate) use rollhouse_core::read_regular as read;
+
 /// The users who may read a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
@@ -113,17 +115,6 @@ impl Stamp {
         let metadata = fs::metadata(path).ok()?;
         Some(Self { modified: metadata.modified().ok(), bytes: metadata.len(), inode: metadata.ino() })
     }
-}
-
-/// Reads a file of at most `limit` bytes.
-pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    use std::io::Read;
-    let mut contents = Vec::new();
-    File::open(path)?.take(limit + 1).read_to_end(&mut contents)?;
-    if contents.len() as u64 > limit {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {limit} bytes")));
-    }
-    Ok(contents)
 }
 
 /// Bytes of the largest PEM file that is read: dozens of certificates.
