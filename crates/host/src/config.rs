@@ -30,6 +30,9 @@ pub struct HostConfig {
     pub connect_watch: ConnectWatch,
     /// Bound on the number of processes that launch at a time, with those of other hosts that have a clone of it.
     pub launcher: Launcher,
+    /// Maximum number of bytes in an answer of a worker, to its hello or to a command, up to
+    /// [`MAX_MESSAGE_BYTES`](crate::MAX_MESSAGE_BYTES). A worker that gives a longer one is lost before any of it is read.
+    pub max_answer_bytes: usize,
 }
 
 /// A program to run. It is executed, never forked, in a process group of its own; its standard input is the

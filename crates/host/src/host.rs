@@ -35,6 +35,7 @@ pub struct Host {
     counting: Option<Counting>,
     program: Program,
     slots: Vec<WorkerSlot>,
+    max_answer_bytes: usize,
     /// Bytes of the caller in the memory of each worker; `None` while nothing is shared.
     shared: Option<usize>,
     /// Bell that workers ring when this side sleeps for their replies.
@@ -144,6 +145,7 @@ impl Host {
             counting: None,
             program: config.program,
             slots: config.hellos.iter().map(|hello| WorkerSlot::new(hello)).collect::<Result<_, _>>()?,
+            max_answer_bytes: config.max_answer_bytes,
             shared: None,
             bell: new_bell()?,
             patience: Patience::among(workers + 1),
@@ -464,7 +466,7 @@ impl Host {
         let head = lines.reply_head();
         let payload = match usize::try_from(head.len) {
             Ok(len) if len <= INLINE_BYTES => Ok(lines.reply_payload(len)),
-            _ => self.slots[worker].payload(),
+            _ => self.slots[worker].payload(self.max_answer_bytes),
         };
         match payload {
             Ok(payload) => {
@@ -558,7 +560,7 @@ impl Host {
 
     /// Takes the message of a worker that is being started.
     fn hear(&mut self, worker: usize) {
-        match self.slots[worker].said_at_start() {
+        match self.slots[worker].said_at_start(self.max_answer_bytes) {
             Ok(AtStart::Connecting(retries)) => {
                 self.slots[worker].launching = None;
                 self.take_tries(worker, retries);

@@ -61,7 +61,7 @@ impl Link {
         watch(host, Arc::clone(&socket))?;
         let mut message = receive_message(&socket, Tag::Hello)?;
         let hello = message.descriptors.pop().ok_or(LinkError::Protocol("a hello without its bytes"))?;
-        Ok(Self { socket, hello: message::unstash(hello)?, told: 0, attached: None })
+        Ok(Self { socket, hello: message::unstash(hello, MAX_MESSAGE_BYTES)?, told: 0, attached: None })
     }
 
     /// Returns the first message, which [`crate::HostConfig::hellos`] has for this worker.
@@ -248,7 +248,7 @@ fn receive_message(socket: &OwnedFd, wanted: Tag) -> Result<Message, LinkError> 
 
 fn payload(mut message: Message) -> Result<Vec<u8>, LinkError> {
     let fd = message.descriptors.pop().ok_or(LinkError::Protocol("a payload without its bytes"))?;
-    Ok(message::unstash(fd)?)
+    Ok(message::unstash(fd, MAX_MESSAGE_BYTES)?)
 }
 
 /// Starts the thread that ends this process when the host ends or hangs up.

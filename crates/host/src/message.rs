@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -130,32 +130,39 @@ pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
 /// The kernel's error; `InvalidInput` beyond [`MAX_MESSAGE_BYTES`].
 pub(crate) fn stash(bytes: &[u8]) -> io::Result<OwnedFd> {
     if bytes.len() > MAX_MESSAGE_BYTES {
-        return Err(too_long(bytes.len() as u64));
+        return Err(too_long(bytes.len() as u64, MAX_MESSAGE_BYTES));
     }
     let fd = memfd_create("rollhouse-message", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(fd);
     file.write_all(bytes)?;
-    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&file, seals)?;
+    fcntl_add_seals(&file, SEALS)?;
     Ok(file.into())
 }
 
-/// Returns the bytes of a memfd that [`stash`] made.
+/// Returns the bytes of a memfd that [`stash`] made, at most `most`.
 ///
 /// # Errors
-/// `InvalidInput` beyond [`MAX_MESSAGE_BYTES`], before anything is allocated; else the kernel's error.
-pub(crate) fn unstash(fd: OwnedFd) -> io::Result<Vec<u8>> {
+/// `InvalidInput` beyond `most`, before anything is allocated, and for a descriptor of anything else, which may never give
+/// what it announces; else the kernel's error.
+pub(crate) fn unstash(fd: OwnedFd, most: usize) -> io::Result<Vec<u8>> {
+    if !fcntl_get_seals(&fd).is_ok_and(|seals| seals.contains(SEALS)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a message that is no sealed memory"));
+    }
     let size = u64::try_from(fstat(fd.as_fd())?.st_size).unwrap_or(u64::MAX);
-    let len = usize::try_from(size).ok().filter(|&len| len <= MAX_MESSAGE_BYTES);
-    let mut bytes = vec![0; len.ok_or_else(|| too_long(size))?];
+    let len = usize::try_from(size).ok().filter(|&len| len <= most);
+    let mut bytes = vec![0; len.ok_or_else(|| too_long(size, most))?];
     File::from(fd).read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
 }
 
-fn too_long(bytes: u64) -> io::Error {
-    let message = format!("a message of {bytes} bytes is longer than the limit of {MAX_MESSAGE_BYTES} bytes");
+fn too_long(bytes: u64, most: usize) -> io::Error {
+    let message = format!("a message of {bytes} bytes is longer than the limit of {most} bytes");
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
+
+/// Seals of a message's memory: nobody changes it or its length any more.
+const SEALS: SealFlags =
+    SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
 const HEADER_BYTES: usize = 16;
 /// Maximum number of descriptors in one message.
@@ -174,8 +181,21 @@ mod tests {
         send(&here, Tag::Payload, 9, &[stashed.as_fd()]).unwrap();
         let Received::Message(mut message) = receive(&there, true).unwrap() else { panic!("no message") };
         assert_eq!((message.tag, message.number), (Tag::Payload, 9));
-        assert_eq!(unstash(message.descriptors.remove(0)).unwrap(), bytes);
+        assert_eq!(unstash(message.descriptors.remove(0), bytes.len()).unwrap(), bytes);
         assert!(matches!(receive(&there, false).unwrap(), Received::Nothing));
+    }
+
+    #[test]
+    fn what_is_too_long_or_no_sealed_memory_is_refused_before_it_is_read() {
+        let refusal = |fd: OwnedFd| unstash(fd, 1000).unwrap_err().to_string();
+        let long = refusal(stash(&[7; 1001]).unwrap());
+        assert_eq!(long, "a message of 1001 bytes is longer than the limit of 1000 bytes");
+        let open = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        let (pipe, _writer) = io::pipe().unwrap();
+        let file = File::open("/proc/self/status").unwrap();
+        for fd in [open, pipe.into(), file.into()] {
+            assert_eq!(refusal(fd), "a message that is no sealed memory");
+        }
     }
 
     #[test]

@@ -35,6 +35,9 @@ use crate::spread::spread;
 
 pub use self::worker::serve_plugin;
 
+/// Maximum number of bytes of a worker's answer: the bounds of three million elements take 54 MB.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+
 /// How a machine hosts plug-ins that are not trusted: in how many processes, and of which program.
 #[derive(Debug, Clone)]
 pub struct PluginHost {
@@ -174,6 +177,7 @@ impl PluginHost {
             connect_deadline: None,
             connect_watch: ConnectWatch::default(),
             launcher: self.launcher.clone(),
+            max_answer_bytes: MAX_ANSWER_BYTES,
         })
     }
 }

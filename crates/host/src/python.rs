@@ -16,7 +16,7 @@ use tracing::warn;
 use crate::census::Census;
 use crate::config::{Environment, HostConfig, Output, Program};
 use crate::connect_watch::{Connect, ConnectWatch};
-use crate::description::{ActionMask, Description, DescriptionError};
+use crate::description::{ActionMask, Description, DescriptionError, MAX_ANSWER_BYTES};
 use crate::error::HostError;
 use crate::hashing::hash_bytes;
 use crate::host::{Host, Until, WorkerEvent};
@@ -333,6 +333,7 @@ impl PythonHost {
             connect_deadline: Some(self.connect.deadline),
             connect_watch: watch.clone(),
             launcher: self.launcher.clone(),
+            max_answer_bytes: MAX_ANSWER_BYTES,
         }
     }
 

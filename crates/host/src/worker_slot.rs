@@ -133,19 +133,21 @@ impl WorkerSlot {
         (Some(ended), said)
     }
 
-    /// Returns the payload of a reply, whose message has to be there, or what is wrong if it is not.
-    pub(crate) fn payload(&self) -> Result<Vec<u8>, String> {
+    /// Returns the payload of a reply, of at most `most` bytes, whose message has to be there, or what is wrong if it is
+    /// not.
+    pub(crate) fn payload(&self, most: usize) -> Result<Vec<u8>, String> {
         match self.receive()? {
-            message if message.tag == Tag::Payload => bytes_of(message),
+            message if message.tag == Tag::Payload => bytes_of(message, most),
             _ => Err(OUT_OF_TURN.to_owned()),
         }
     }
 
-    /// Returns what a worker says that is not ready yet, which has to be there, or what is wrong if it is not.
-    pub(crate) fn said_at_start(&self) -> Result<AtStart, String> {
+    /// Returns what a worker says that is not ready yet, at most `most` bytes, which has to be there, or what is wrong if it
+    /// is not.
+    pub(crate) fn said_at_start(&self, most: usize) -> Result<AtStart, String> {
         let message = self.receive()?;
         match message.tag {
-            Tag::Ready => bytes_of(message).map(AtStart::Ready),
+            Tag::Ready => bytes_of(message, most).map(AtStart::Ready),
             Tag::Connecting => Ok(AtStart::Connecting(message.number)),
             Tag::Hello | Tag::Attach | Tag::Payload => Err(OUT_OF_TURN.to_owned()),
         }
@@ -171,9 +173,9 @@ pub(crate) enum AtStart {
     Connecting(u64),
 }
 
-fn bytes_of(mut message: Message) -> Result<Vec<u8>, String> {
+fn bytes_of(mut message: Message, most: usize) -> Result<Vec<u8>, String> {
     let fd = message.descriptors.pop().ok_or("it sent a message without its bytes")?;
-    message::unstash(fd).map_err(|error| error.to_string())
+    message::unstash(fd, most).map_err(|error| error.to_string())
 }
 
 const OUT_OF_TURN: &str = "it sent a message out of turn";

@@ -15,6 +15,7 @@ const SPAWN: u64 = 4;
 const SAY: u64 = 5;
 const PUBLISH: u64 = 6;
 const CONNECT: u64 = 7;
+const MAX_ANSWER_BYTES: usize = 4 << 20;
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 const SHORT: Option<Duration> = Some(Duration::from_millis(50));
 
@@ -74,6 +75,7 @@ fn config(
         connect_deadline,
         connect_watch,
         launcher,
+        max_answer_bytes: MAX_ANSWER_BYTES,
     }
 }
 
@@ -126,6 +128,25 @@ fn every_worker_says_what_it_was_greeted_with() {
         .collect();
     answers.sort();
     assert_eq!(answers, [(0, b"a".to_vec()), (1, b"b".to_vec()), (2, b"c".to_vec())]);
+}
+
+#[test]
+fn an_answer_beyond_its_bound_costs_its_worker_before_it_is_read() {
+    // Symptom: an env whose worker answered with 1 GiB cost its node as much memory.
+    // Cause: answers were read as a whole before the bound of 16 MiB was looked at.
+    // Fix: a host has the bound of its workers' answers, which is looked at before anything is allocated.
+    let mut host = playing(1);
+    for (len, fits) in [(MAX_ANSWER_BYTES, true), (MAX_ANSWER_BYTES + 1, false)] {
+        host.post(0, ECHO, &vec![1; len], LONG).unwrap();
+        assert_eq!(host.wait(Until::AllReplied, LONG).unwrap(), Waited::Satisfied);
+        if fits {
+            assert_eq!(reply(&mut host).payload.len(), len);
+        } else {
+            let (_, cause, _, detail) = loss(&mut host);
+            assert_eq!(cause, Cause::Died);
+            assert!(detail.contains("longer than the limit of 4194304 bytes"), "{detail}");
+        }
+    }
 }
 
 #[test]

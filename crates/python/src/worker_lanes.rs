@@ -16,8 +16,8 @@ use rollhouse_core::{
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_host::{
-    Cause, ConnectWatch, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Places,
-    Program, check_options,
+    Cause, ConnectWatch, Environment, Gone, HostConfig, HostError, Launcher, MAX_MESSAGE_BYTES, Output,
+    OwnWorkers, Places, Program, check_options,
 };
 use rollhouse_replay::Beside;
 
@@ -144,6 +144,7 @@ impl WorkerLanes {
             connect_deadline: duration(timeouts.1),
             connect_watch: ConnectWatch::default(),
             launcher: Launcher::new(max_launching),
+            max_answer_bytes: MAX_MESSAGE_BYTES,
         };
         let lanes = ranges.last().map_or(0, |&(_, end)| end);
         let ranges = ranges.into_iter().map(|(first, end)| first..end).collect();
