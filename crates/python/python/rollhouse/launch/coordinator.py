@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rollhouse.launch.errors import LaunchError
+from rollhouse.launch.errors import COMMAND_PATIENCE, LaunchError
 from rollhouse.launch.tied import PATIENCE, Tied, tied
 
 GRACE = 10
@@ -96,7 +96,12 @@ class Coordinator:
 
     def _run(self, *line: str | Path) -> str:
         command = [*self._program, *map(str, line)]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_PATIENCE
+            )
+        except subprocess.TimeoutExpired as late:
+            raise LaunchError(f"`rollhouse {line[0]} {line[1]}` did not end in {COMMAND_PATIENCE:g} s") from late
         if done.returncode != 0:
             raise LaunchError(f"`rollhouse {line[0]} {line[1]}` failed", done.stderr.strip())
         return done.stdout

@@ -8,3 +8,7 @@ class LaunchError(RuntimeError):
 
     def __init__(self, what: str, said: str = ""):
         super().__init__(f"{what}:\n{said}" if said else what)
+
+
+COMMAND_PATIENCE = 120.0
+"""Seconds within which a command of kubectl or rollhouse ends: longer than any of them waits by itself."""

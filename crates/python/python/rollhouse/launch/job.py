@@ -11,7 +11,7 @@ from typing import Any
 
 from rollhouse.launch.cluster import JOIN_PATIENCE, LaunchedCluster, settings_of
 from rollhouse.launch.coordinator import Coordinator
-from rollhouse.launch.errors import LaunchError
+from rollhouse.launch.errors import COMMAND_PATIENCE, LaunchError
 
 GRACE = 30
 """Seconds that a pod has to end: a node takes up to 20."""
@@ -137,7 +137,10 @@ class Job:
 
     def _run(self, *line: str, given: str | None = None) -> str:
         command = [*self._kubectl, "--namespace", self._namespace, *line]
-        done = subprocess.run(command, input=given, capture_output=True, text=True)
+        try:
+            done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=COMMAND_PATIENCE)
+        except subprocess.TimeoutExpired as late:
+            raise LaunchError(f"`kubectl {line[0]}` did not end in {COMMAND_PATIENCE:g} s") from late
         if done.returncode != 0:
             raise LaunchError(f"`kubectl {line[0]}` failed", done.stderr.strip())
         return done.stdout
