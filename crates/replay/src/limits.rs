@@ -58,6 +58,8 @@ pub const MAX_DAMAGE_LISTED: usize = 1000;
 pub const GATHERED_FROM: usize = 64;
 /// Bytes of all gathered entries: beyond it none is gathered, and readers take those beside the segments.
 pub const MAX_GATHERED_BYTES: usize = 32 << 20;
+/// Bytes that a budget counts of a segment at least: an empty one takes a block of the disk as well, and memory.
+pub const LEAST_SEGMENT_COST: u64 = 4 << 10;
 /// Bytes of sled's files at which they are taken for garbage.
 pub const MAX_CATALOGUE_BYTES: u64 = 256 << 20;
 /// Bytes of segments the catalogue does not know that a recorder scans for it as it finishes.

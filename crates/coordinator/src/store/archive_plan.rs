@@ -16,6 +16,8 @@ use std::time::Duration;
 use rollhouse_archive::SegmentId;
 use rollhouse_core::{BackOff, RestartDecision};
 
+use super::shelf::MAX_STORE_SEGMENTS;
+
 /// A task for the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -206,6 +208,11 @@ impl ArchivePlan {
         self.segments.iter().filter(there).map(|(order, _)| *order)
     }
 
+    /// Returns the places of the segments that are in the archive alone.
+    pub(crate) fn away(&self) -> impl Iterator<Item = u64> {
+        self.segments.iter().filter(|(_, kept)| kept.standing == Standing::Away).map(|(order, _)| *order)
+    }
+
     /// Returns the segment that leaves this disk first: the oldest of those that may, unless it is the newest of all.
     pub(crate) fn leaves(&self) -> Option<u64> {
         self.oldest_of(&self.proven)
@@ -219,7 +226,8 @@ impl ArchivePlan {
     /// Returns whether a segment of that many bytes has no room in a budget because nothing more may leave for it.
     pub(crate) fn has_no_room(&self, bytes: u64, budget: u64) -> bool {
         let waiting = self.amount(Standing::Waiting);
-        waiting.segments > 0 && waiting.bytes.saturating_add(bytes) > budget
+        waiting.segments >= MAX_STORE_SEGMENTS as u64
+            || waiting.segments > 0 && waiting.bytes.saturating_add(bytes) > budget
     }
 
     /// Returns the amount of segments in that place.

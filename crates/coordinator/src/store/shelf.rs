@@ -5,6 +5,7 @@ use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollhouse_replay::limits::LEAST_SEGMENT_COST;
 use rollhouse_replay::{BlockRange, SegmentSummary, SetAside};
 use rollhouse_wire::StoreStatus;
 
@@ -32,8 +33,8 @@ pub(crate) struct Shelf {
     pub(crate) archiving: Option<ArchivePlan>,
     /// Segments of each folder in which a pinned episode lies; they are not dropped.
     pinned: BTreeMap<Arc<str>, Vec<RangeInclusive<u64>>>,
-    /// Bytes of the segments that are on this disk.
-    bytes: u64,
+    /// The segments that are on this disk.
+    here: Stock,
     pub(crate) counts: StoreCounts,
     /// A number for each folder's name that ever was here, and the name.
     numbers: BTreeMap<Arc<str>, u32>,
@@ -43,6 +44,33 @@ pub(crate) struct Shelf {
     pub(crate) drawn: u64,
     /// Number of failed reads of segments that may have episodes of one that came.
     unreadable: BTreeMap<(Arc<str>, u64), u32>,
+}
+
+/// What segments take of a disk.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stock {
+    segments: usize,
+    bytes: u64,
+    /// What a budget counts: at least [`LEAST_SEGMENT_COST`] for each.
+    cost: u64,
+}
+
+impl Stock {
+    fn add(&mut self, bytes: u64) {
+        self.segments += 1;
+        self.bytes += bytes;
+        self.cost += bytes.max(LEAST_SEGMENT_COST);
+    }
+
+    fn take(&mut self, bytes: u64) {
+        self.segments -= 1;
+        self.bytes -= bytes;
+        self.cost -= bytes.max(LEAST_SEGMENT_COST);
+    }
+
+    const fn exceeds(&self, budget: u64) -> bool {
+        self.cost > budget || self.segments > MAX_STORE_SEGMENTS
+    }
 }
 
 /// A segment in the store.
@@ -180,7 +208,7 @@ impl Shelf {
     pub(crate) fn add(&mut self, folder: &Arc<str>, held: Held) -> u64 {
         self.came += 1;
         let held = Held { order: self.came, ..held };
-        self.bytes += held.bytes;
+        self.here.add(held.bytes);
         self.order.insert(held.order, (folder.clone(), held.number));
         let of = self.number_of(folder);
         self.runs.extend(held.of_runs(of));
@@ -206,14 +234,15 @@ impl Shelf {
     /// Sets which segments an archive has. The plan has all segments that are there: each with its place in the order,
     /// and whether it is on this disk.
     pub(crate) fn archive(&mut self, archiving: ArchivePlan) {
-        self.bytes -= archiving.amount(Standing::Away).bytes;
+        let away: Vec<u64> = archiving.away().filter_map(|order| Some(self.at(order)?.1.bytes)).collect();
+        away.into_iter().for_each(|bytes| self.here.take(bytes));
         self.archiving = Some(archiving);
     }
 
     /// Marks a segment that was added as being in the archive only.
     pub(crate) fn is_away(&mut self, order: u64) {
-        let bytes = self.at(order).map_or(0, |(_, held)| held.bytes);
-        self.bytes -= bytes;
+        let Some(bytes) = self.at(order).map(|(_, held)| held.bytes) else { return };
+        self.here.take(bytes);
         if let Some(archiving) = &mut self.archiving {
             archiving.add(order, bytes, Standing::Away, Duration::ZERO);
         }
@@ -222,10 +251,10 @@ impl Shelf {
     /// Lets the oldest segment that the archive has leave this disk, if all here together exceed `budget`. It stays
     /// listed.
     pub(crate) fn let_oldest_leave(&mut self, budget: u64) -> Option<Leaving> {
-        let order = self.archiving.as_ref().filter(|_| self.bytes > budget)?.leaves()?;
+        let order = self.archiving.as_ref().filter(|_| self.here.exceeds(budget))?.leaves()?;
         let (folder, held) = self.at(order)?;
         let leaving = Leaving { folder: folder.clone(), number: held.number, bytes: held.bytes };
-        self.bytes -= leaving.bytes;
+        self.here.take(leaving.bytes);
         self.archiving.as_mut()?.becomes(order, Standing::Away);
         Some(leaving)
     }
@@ -329,7 +358,7 @@ impl Shelf {
     /// too, if that was its last. Segments in which a pinned
     /// episode lies stay. With an archive, only segments that it does not take.
     pub(crate) fn take_oldest(&mut self, budget: u64) -> Option<Taken> {
-        if self.bytes <= budget || self.order.len() < 2 {
+        if !self.here.exceeds(budget) || self.order.len() < 2 {
             return None;
         }
         let order = match &self.archiving {
@@ -360,7 +389,7 @@ impl Shelf {
             let number = self.numbers.remove(&folder);
             number.map(|number| self.names.remove(&number));
         }
-        self.bytes -= held.bytes;
+        self.here.take(held.bytes);
         take_all(&mut self.set_aside, &held.aside);
         self.unreadable.remove(&(folder.clone(), number));
         Some(Taken { folder, number, bytes: held.bytes, emptied })
@@ -394,7 +423,7 @@ impl Shelf {
         let away = self.archiving.as_ref().map_or(0, |archiving| archiving.amount(Standing::Away).segments);
         StoreStatus {
             segments: self.order.len() as u64 - away,
-            bytes: self.bytes,
+            bytes: self.here.bytes,
             quarantined: self.quarantine.segments().len() as u64,
             set_aside: self.set_aside.values().sum(),
         }
@@ -449,6 +478,9 @@ fn ranges_of(summary: &SegmentSummary) -> Vec<LaneRange> {
     ranges
 }
 
+/// Number of segments on this disk, each of which takes a few hundred bytes of memory. Beyond it the oldest are dropped, or
+/// leave for the archive, as if they had more bytes than the budget.
+pub(super) const MAX_STORE_SEGMENTS: usize = 1 << 20;
 /// Number of ranges of numbers that are kept of a segment.
 const MAX_RANGES: usize = 64;
 /// Number of times that a new segment is refused because another one that it may contradict cannot be read.
@@ -465,6 +497,21 @@ mod tests {
     fn held(number: u64, session: u32, ranges: &[LaneRange]) -> Held {
         let (ranges, aside) = (ranges.into(), BTreeMap::new());
         Held { number, bytes: 1_000, crc: 1, session, ranges, aside, order: 0 }
+    }
+
+    /// Symptom: a node that shipped segments of a hundred bytes filled the coordinator's disk and memory, and the budget
+    /// dropped none of them. Cause: the budget counted the bytes of segments alone. Fix: each counts as much as the disk takes
+    /// for it at least, and their number is bounded.
+    #[test]
+    fn empty_segments_are_dropped_for_the_budget_too() {
+        let mut shelf = Shelf::default();
+        let folder = shelf.folder("node-1-a");
+        for number in 1..=100 {
+            shelf.add(&folder, Held { bytes: 128, ..held(number, 3, &[]) });
+        }
+        let dropped = std::iter::from_fn(|| shelf.take_oldest(10 * LEAST_SEGMENT_COST)).count();
+        assert_eq!((dropped, shelf.len()), (90, 10));
+        assert_eq!(shelf.status().bytes, 10 * 128, "what is shown are bytes");
     }
 
     /// Symptom: a coordinator that was shipped short episodes of one rollout read each segment's predecessor as well, held

@@ -11,6 +11,7 @@ use rollhouse_core::{RunId, split_mix64};
 
 use crate::disk::{Disk, DiskFile, read_range};
 use crate::disk_error::DiskError;
+use crate::limits::LEAST_SEGMENT_COST;
 use crate::stored::index::SealedSegment;
 use crate::stored::names::{segment_name, segment_number, segments_dir};
 use crate::stored::scan::scan;
@@ -191,9 +192,9 @@ impl Spool {
         self.shelf.lock().segments.iter().map(|(&number, segment)| (number, segment.bytes)).collect()
     }
 
-    /// Returns the bytes of all segments except the one that is being written.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.shelf.lock().segments.values().map(|segment| segment.bytes).sum()
+    /// Returns what a budget counts of all segments except the one that is being written.
+    pub(crate) fn cost(&self) -> u64 {
+        self.shelf.lock().segments.values().map(|segment| segment.bytes.max(LEAST_SEGMENT_COST)).sum()
     }
 
     /// Takes the oldest segment that is in none of these ranges off the list; returns its number and bytes.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::Segments;
 use crate::disk_error::DiskError;
+use crate::limits::LEAST_SEGMENT_COST;
 use crate::read::label_file::{LabelError, Labels, try_lock_labels};
 use crate::stored::names::segment_name;
 
@@ -12,7 +13,7 @@ impl Segments {
     /// Drops the oldest segments in which nothing pinned lies while all together exceed the budget.
     pub(super) fn keep_budget(&mut self) {
         let dir = self.folder.segments();
-        let mut total: u64 = self.sealed.bytes() + self.config.segment_bytes;
+        let mut total: u64 = self.sealed.cost() + self.config.segment_bytes;
         if total <= self.config.budget_bytes {
             return;
         }
@@ -34,7 +35,7 @@ impl Segments {
                 self.written.status.error = Some(DiskError::new("remove", &path, error));
                 continue;
             }
-            total -= bytes;
+            total -= bytes.max(LEAST_SEGMENT_COST);
             self.written.status.recorded.dropped_segments += 1;
             self.written.status.recorded.dropped_bytes += bytes;
         }
