@@ -31,6 +31,12 @@ pub const WAITING_FRAMES_BYTES: usize = 128 << 20;
 pub const EPISODE_FRAMES_BYTES: usize = 256 << 20;
 /// Spare buffers of a run beside two per block: how far stepping may run ahead of the writer.
 pub const SPARE_BUFFERS: usize = 64;
+/// Bytes that values of an episode may take in memory which take fewer on disk: those that repeat, and packed actions.
+pub const EPISODE_EXPANDED_BYTES: usize = 256 << 20;
+/// The same of all episodes that are read side by side; further ones are read alone.
+pub const ALL_EXPANDED_BYTES: usize = 512 << 20;
+/// Bytes of memory of decoded chunks that are kept while an episode's beginning is looked for; others are read again.
+pub const CHAIN_BYTES: usize = 16 << 20;
 /// Bytes the spare buffers of a run may take together; two may be made whatever their size.
 pub const SPARE_BYTES: usize = 16 << 20;
 /// Bytes the spare buffers of all runs of a recorder may take together; two of each run may be made beyond it.

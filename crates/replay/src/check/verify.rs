@@ -80,6 +80,7 @@ impl Replays {
                         match episode {
                             Assembled::Whole(episode) => verifier.add(episode, &mut visit),
                             Assembled::Incomplete(info) => visit(incomplete(&info, info.length)),
+                            Assembled::Apart(info) => apart.push(*info),
                         }
                     }
                 })?;
@@ -142,10 +143,8 @@ struct Group {
     // Boxed, because they are moved from queue to lane, and are large.
     queue: VecDeque<Box<Episode>>,
     steps: u64,
-    /// Bytes of the queue's observations.
+    /// Bytes of memory of the queue.
     bytes: u64,
-    /// Bytes of an observation.
-    row_bytes: u64,
 }
 
 /// An episode in a lane of the simulator, with data that is only read when something may have happened.
@@ -183,11 +182,16 @@ impl<'a> Verifier<'a> {
         });
         let group = &mut self.groups[at];
         group.steps = group.steps.saturating_add(episode.info.length);
-        let rows = episode.steps.as_ref().map_or(0, |_| episode.info.length.saturating_add(1));
-        group.bytes = group.bytes.saturating_add(rows.saturating_mul(group.row_bytes));
+        group.bytes = group.bytes.saturating_add(episode.info.bytes_in_memory());
         group.queue.push_back(episode);
         if group.steps >= QUEUE_STEPS || group.bytes >= QUEUE_BYTES || group.queue.len() >= QUEUE_EPISODES {
             group.run_queue(self.envs, visit);
+        }
+        let bytes =
+            |groups: &[Group]| groups.iter().fold(0, |sum: u64, group| sum.saturating_add(group.bytes));
+        while bytes(&self.groups) >= ALL_QUEUES_BYTES {
+            let Some(largest) = self.groups.iter_mut().max_by_key(|group| group.bytes) else { break };
+            largest.run_queue(self.envs, visit);
         }
     }
 
@@ -200,8 +204,7 @@ impl Group {
     fn new(envs: Envs<'_>, run: Arc<RunInfo>, options: usize, info: &EpisodeInfo) -> Self {
         let lane_options = info.lane_options();
         let simulator = (!envs.hosts(&run)).then(|| ready(envs, &run, &lane_options, BLOCK_LANES));
-        let row_bytes = run.spec.obs_columns().iter().map(|column| column.row_bytes() as u64).sum();
-        Self { run, options, lane_options, simulator, queue: VecDeque::new(), steps: 0, bytes: 0, row_bytes }
+        Self { run, options, lane_options, simulator, queue: VecDeque::new(), steps: 0, bytes: 0 }
     }
 
     /// Simulates what is queued, 64 episodes at a time.
@@ -629,7 +632,9 @@ const NOT_DETERMINISTIC: &str = "the env is not deterministic";
 const MAX_GROUPS: usize = 32;
 /// Steps of a group that are collected before they are simulated together.
 const QUEUE_STEPS: u64 = 1 << 19;
-/// Bytes of observations of a group that are collected before its episodes are simulated together.
+/// Bytes of memory of a group's episodes that are collected before they are simulated together.
 const QUEUE_BYTES: u64 = 64 << 20;
+/// The same of all groups.
+const ALL_QUEUES_BYTES: u64 = 256 << 20;
 /// Episodes of a group that are collected before they are simulated together.
 const QUEUE_EPISODES: usize = 8192;

@@ -124,6 +124,18 @@ impl Decoder {
         }
     }
 
+    /// Returns about how many bytes of memory the chunk takes that was decoded last.
+    pub(crate) fn memory(&self) -> usize {
+        size_of_val(&self.stepped[..])
+            + size_of_val(&self.end_keys[..])
+            + self.end_flags.len()
+            + size_of_val(&self.begin_keys[..])
+            + size_of_val(&self.starts[..])
+            + size_of_val(&self.parts[..])
+            + size_of_val(&self.begun[..])
+            + size_of_val(&self.calls[..])
+    }
+
     pub(crate) const fn layout(&self) -> &Layout {
         &self.layout
     }

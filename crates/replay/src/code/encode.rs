@@ -18,6 +18,7 @@ use crate::code::repeated;
 use crate::code::run::Sampling;
 use crate::code::versions;
 use crate::code::walk::key;
+use crate::limits::EPISODE_EXPANDED_BYTES;
 
 /// An encoder of the buffers of one run. It keeps its scratch memory from chunk to chunk.
 #[derive(Debug)]
@@ -79,10 +80,11 @@ impl Encoder {
         self.put_windows();
         self.put_begins(&before, present);
         self.put_steps(buffer);
-        self.shorten_infos();
+        let repeats = self.may_repeat(&before, buffer.rows);
+        self.shorten_infos(repeats);
         versions::put(&mut self.columns[column::VERSIONS], &buffer.between.versions, buffer.rows);
         calls::put(&mut self.columns[column::CALLS], &mut self.happened.calls, &buffer.between.calls);
-        self.put_noted(buffer);
+        self.put_noted(buffer, repeats);
         let id = |place| column::id(place, self.layout.obs_columns.len());
         let columns = self.columns.iter().enumerate().map(|(place, bytes)| (id(place), bytes));
         let noted = self.noted.iter().enumerate().map(|(index, bytes)| (column::noted_id(index), bytes));
@@ -308,19 +310,27 @@ impl Encoder {
         }
     }
 
+    /// Returns whether values may be coded as runs: a reader takes so much of an episode that is coded so, and no more.
+    fn may_repeat(&self, before: &BlockState, rows: u32) -> bool {
+        let step =
+            size_of::<i64>() + self.layout.noted_bytes() + self.layout.info_columns.iter().sum::<usize>();
+        let oldest = before.table.iter().map(|lane| lane.age).max().unwrap_or(0);
+        oldest.saturating_add(rows.into()).saturating_mul(step as u64) <= EPISODE_EXPANDED_BYTES as u64
+    }
+
     /// Writes the step columns of the lanes that were stepped in kept episodes.
-    fn put_noted(&mut self, buffer: &Buffer) {
+    fn put_noted(&mut self, buffer: &Buffer, repeats: bool) {
         self.noted.iter_mut().for_each(Vec::clear);
         let columns = self.noted.iter_mut().zip(&self.layout.unnoted).zip(&buffer.between.noted);
         for ((out, unnoted), noted) in columns {
-            noted.put(&self.happened.kept_rows, buffer.lanes.count, unnoted.len(), out);
+            noted.put(&self.happened.kept_rows, (buffer.lanes.count, unnoted.len()), repeats, out);
         }
     }
 
-    /// Codes info columns as runs where that is shorter.
-    fn shorten_infos(&mut self) {
+    /// Codes info columns as runs where that is shorter, if they may be.
+    fn shorten_infos(&mut self, repeats: bool) {
         self.repeated_infos.iter_mut().for_each(Vec::clear);
-        if self.layout.recorded.has_observations() {
+        if repeats && self.layout.recorded.has_observations() {
             let plain = &mut self.columns[column::obs(self.layout.obs_columns.len())..];
             let columns = plain.iter_mut().zip(&self.layout.info_columns).zip(&mut self.repeated_infos);
             for ((plain, &bytes), out) in columns {

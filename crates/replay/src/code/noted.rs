@@ -46,16 +46,23 @@ impl NotedRows {
         self.bytes.extend_from_slice(values);
     }
 
-    /// Appends the column of a chunk: the rows of the lanes that `kept` has for each row of the chunk. Nothing is
-    /// appended if there are none, or nobody has said what a column has.
-    pub(crate) fn put(&self, kept: &[u64], lanes: usize, row_bytes: usize, out: &mut Vec<u8>) {
+    /// Appends the column of a chunk: the rows of the lanes that `kept` has for each row of the chunk, of a block of so many
+    /// lanes and bytes a lane; as runs where they are shorter, if `repeats`. Nothing is appended if there are none, or nobody
+    /// has said what a column has.
+    pub(crate) fn put(
+        &self,
+        kept: &[u64],
+        (lanes, row_bytes): (usize, usize),
+        repeats: bool,
+        out: &mut Vec<u8>,
+    ) {
         let total: usize = kept.iter().map(|row| row.count_ones() as usize).sum();
         if total == 0 || self.rows.is_empty() {
             return;
         }
         let steps = Steps { noted: self, kept, lane_bytes: row_bytes, block_bytes: row_bytes * lanes };
         let from = out.len();
-        if !steps.put_runs(total, out) {
+        if !repeats || !steps.put_runs(total, out) {
             out.truncate(from);
             steps.put_plain(out);
         }
@@ -173,7 +180,7 @@ mod tests {
     use crate::code::chunk::Part;
     use crate::code::codec::Malformed;
     use crate::code::coding::repeated::RUNS;
-    use crate::code::repeated::{WHAT, put_shorter, read};
+    use crate::code::repeated::{TOO_LARGE, WHAT, put_shorter, read};
     use crate::code::walk::Piece;
 
     /// The part of lane 1 in a chunk of two lanes, of which lane 0 rests in row 1.
@@ -195,14 +202,36 @@ mod tests {
         let mut rows = NotedRows::default();
         noted.iter().for_each(|(row, values)| rows.set(*row, values));
         let mut out = Vec::new();
-        rows.put(&part().1.0, 2, 1, &mut out);
+        rows.put(&part().1.0, (2, 1), true, &mut out);
         out
     }
 
     fn read_back(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
         let (part, rows) = part();
-        let mut values = Vec::new();
-        read(bytes, 1, &part, &rows, &mut values).map(|()| values)
+        let (mut left, mut values) = (3, Vec::new());
+        read(bytes, 1, &part, &rows, &mut left, &mut values).map(|()| values)
+    }
+
+    #[test]
+    fn values_that_repeat_take_no_more_memory_than_is_left_to_their_episode() {
+        let (part, rows) = part();
+        let (mut left, mut values) = (5, Vec::new());
+        let repeated = [RUNS, 5, 9];
+        assert_eq!(read(&repeated, 1, &part, &rows, &mut left, &mut values), Ok(()));
+        assert_eq!((left, &values[..]), (2, &[9, 9, 9][..]));
+        assert_eq!(read(&repeated, 1, &part, &rows, &mut left, &mut values), Err(TOO_LARGE));
+        assert_eq!(values.len(), 3);
+        // What stands row by row takes as much on the disk.
+        assert_eq!(read(&[PLAIN, 1, 2, 3, 4, 5], 1, &part, &rows, &mut left, &mut values), Ok(()));
+    }
+
+    #[test]
+    fn an_episode_that_is_too_long_for_runs_is_written_row_by_row() {
+        let mut rows = NotedRows::default();
+        rows.set(0, &[5, 5]);
+        let mut out = Vec::new();
+        rows.put(&part().1.0, (2, 1), false, &mut out);
+        assert_eq!(out, [PLAIN, 5, 5, 5, 5, 5]);
     }
 
     #[test]

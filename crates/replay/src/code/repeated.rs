@@ -6,6 +6,7 @@ use rollhouse_core::LaneSet;
 use crate::code::chunk::{Decoder, Part};
 use crate::code::codec::{Cursor, Malformed, put_varint};
 use crate::code::coding::repeated::{PLAIN, RUNS};
+use crate::limits::EPISODE_EXPANDED_BYTES;
 
 /// Runs of equal values that are being appended to a column, as long as it does not get too long.
 pub(crate) struct Runs<'a> {
@@ -75,14 +76,16 @@ pub(crate) fn put_shorter(plain: &[u8], kept: &[u64], row_bytes: usize, out: &mu
 }
 
 /// Appends the values of an episode's part from a column of its chunk that is coded so; `rows` comes from [`Decoder::kept_rows`].
+/// What is coded as runs is taken from the bytes that are `left` to the episode.
 ///
 /// # Errors
-/// If the column does not have a value for each of the part's steps.
+/// If the column does not have a value for each of the part's steps, or [`TOO_LARGE`].
 pub(crate) fn read(
     bytes: &[u8],
     row_bytes: usize,
     part: &Part,
     rows: &(Vec<u64>, Vec<usize>),
+    left: &mut usize,
     out: &mut Vec<u8>,
 ) -> Result<(), Malformed> {
     let lane = part.piece.lane;
@@ -96,22 +99,28 @@ pub(crate) fn read(
     if cursor.u8(WHAT)? == PLAIN {
         return Decoder::raw_rows(&bytes[1..], row_bytes, part, rows, out);
     }
+    *left = left.checked_sub(wanted.saturating_mul(row_bytes)).ok_or(TOO_LARGE)?;
     let lanes_before = LaneSet::first(lane).bits();
     let mut skipped = rows.0.iter().map(|row| (row & lanes_before).count_ones() as usize).sum::<usize>();
     skipped += steps(&rows.0[..here.start]);
-    let mut left = wanted;
-    while left > 0 {
+    let mut missing = wanted;
+    while missing > 0 {
         let count = usize::try_from(cursor.varint(WHAT)?).unwrap_or(0);
         if count == 0 {
             return Err(Malformed(WHAT));
         }
         let value = cursor.take(row_bytes, WHAT)?;
-        let taken = count.saturating_sub(skipped).min(left);
+        let taken = count.saturating_sub(skipped).min(missing);
         skipped = skipped.saturating_sub(count);
         (0..taken).for_each(|_| out.extend_from_slice(value));
-        left -= taken;
+        missing -= taken;
     }
     Ok(())
 }
 
+/// What is said of an episode whose values take more than [`EPISODE_EXPANDED_BYTES`](crate::limits::EPISODE_EXPANDED_BYTES).
+pub(crate) const TOO_LARGE: Malformed =
+    Malformed("episode: its repeated values and its actions take more than 268435456 bytes of memory");
+
 pub(crate) const WHAT: &str = "step column";
+const _: () = assert!(EPISODE_EXPANDED_BYTES == 268_435_456, "as TOO_LARGE says");

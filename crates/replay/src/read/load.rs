@@ -11,12 +11,13 @@ use crate::code::episode::{Episode, EpisodeInfo, Steps};
 use crate::code::events::CODE_HASH;
 use crate::code::frame::Frames;
 use crate::code::frame_chunk;
-use crate::code::layout::{ActionCoding, Layout};
+use crate::code::layout::ActionCoding;
 use crate::code::record::{Header, Kind};
-use crate::code::repeated;
+use crate::code::repeated::{self, TOO_LARGE};
 use crate::code::run_record::RunInfo;
 use crate::code::versions::{self, PolicyVersions};
 use crate::disk::DiskFile;
+use crate::limits::{ALL_EXPANDED_BYTES, CHAIN_BYTES, EPISODE_EXPANDED_BYTES};
 use crate::read::read_error::ReadError;
 use crate::read::replays::{Replays, read_record};
 use rollhouse_core::ColumnData;
@@ -44,7 +45,7 @@ impl Replays {
     /// it.
     pub(crate) fn span(&self, info: &EpisodeInfo) -> Result<RangeInclusive<u64>, ReadError> {
         let chain = Loader::new(self).chain(info)?;
-        let first = chain.last().map_or(info.place.segment, |(chunk, _)| chunk.place.0);
+        let first = chain.last().map_or(info.place.segment, |link| link.place.0);
         Ok(first..=info.place.segment)
     }
 
@@ -90,10 +91,21 @@ impl<'a> Loader<'a> {
         let mut chain = self.chain(info)?;
         let mut draft = Draft::new(&info.run);
         let malformed = |what: Malformed| ReadError::Malformed { name: info.name, what: what.to_string() };
-        while let Some((chunk, at)) = chain.pop() {
+        while let Some(ChainLink { place, at, chunk }) = chain.pop() {
+            let chunk = match chunk {
+                Some(chunk) => chunk,
+                None => self
+                    .chunk(info, place.0, place.1)?
+                    .ok_or(ReadError::Incomplete { name: info.name, missing_steps: info.length })?,
+            };
+            if chunk.decoder.parts.len() <= at {
+                // The file was changed between.
+                return Err(malformed(Malformed("chunk")));
+            }
             let columns = Columns::find(&chunk.payload, chunk.decoder.layout()).map_err(malformed)?;
             let part = &chunk.decoder.parts[at];
-            draft.take(&chunk.decoder, &columns, part, &chunk.windows[at], &chunk.rows).map_err(malformed)?;
+            let (decoder, windows) = (&chunk.decoder, &chunk.windows[at]);
+            draft.take(decoder, &columns, part, windows, &chunk.rows).map_err(malformed)?;
             if let (Some(frames), Some(steps)) = (&chunk.frames, &mut draft.steps) {
                 // Damaged ones are missing, and nothing else is.
                 let _pictures = frame_chunk::take(frames, &chunk.decoder, part, &mut steps.frames);
@@ -102,19 +114,22 @@ impl<'a> Loader<'a> {
         Ok(draft.finish(info.clone()))
     }
 
-    /// Returns the chunks in which an episode lies, last first, each with the place of the episode's part.
-    fn chain(&mut self, info: &EpisodeInfo) -> Result<Vec<(Arc<Chunk>, usize)>, ReadError> {
+    /// Returns the chunks in which an episode lies, last first.
+    fn chain(&mut self, info: &EpisodeInfo) -> Result<Vec<ChainLink>, ReadError> {
         let (mut segment, mut offset) = (info.place.segment, info.place.offset);
-        let mut chain: Vec<(Arc<Chunk>, usize)> = Vec::new();
-        let mut missing = info.length;
+        let mut chain: Vec<ChainLink> = Vec::new();
+        let (mut missing, mut room) = (info.length, CHAIN_BYTES);
+        // First lane and position of the chunk that was found last.
+        let mut behind: Option<(u32, u64)> = None;
         loop {
             let incomplete = || ReadError::Incomplete { name: info.name, missing_steps: missing };
             let chunk = self.chunk(info, segment, offset)?.ok_or_else(incomplete)?;
             let header = &chunk.header;
-            let same_block = chain.last().is_none_or(|(next, _)| {
-                next.header.first_lane == header.first_lane
-                    && header.position.checked_add(u64::from(header.rows)) == Some(next.header.position)
+            let same_block = behind.is_none_or(|(first_lane, position)| {
+                first_lane == header.first_lane
+                    && header.position.checked_add(u64::from(header.rows)) == Some(position)
             });
+            behind = Some((header.first_lane, header.position));
             let lane = info.name.lane.checked_sub(header.first_lane).map(|lane| lane as usize);
             if header.tag != info.run.tag() || !same_block {
                 return Err(incomplete());
@@ -134,7 +149,9 @@ impl<'a> Loader<'a> {
                 })
             };
             let (prev, first_lane) = (header.prev, header.first_lane);
-            chain.push((chunk, at));
+            let left = room.checked_sub(chunk.memory());
+            room = left.unwrap_or(room);
+            chain.push(ChainLink { place: (segment, offset), at, chunk: left.map(|_| chunk) });
             if missing == 0 && begun {
                 return Ok(chain);
             }
@@ -164,7 +181,7 @@ impl<'a> Loader<'a> {
         let file = self.replays.file(segment)?;
         let Some(chunk) = Chunk::read(info, &*file, place) else { return Ok(None) };
         let chunk = Arc::new(chunk);
-        if chunk.bytes() <= KEPT_CHUNK_BYTES {
+        if chunk.memory() <= KEPT_CHUNK_BYTES {
             if self.chunks.len() >= KEPT_CHUNKS {
                 self.chunks.remove(0);
             }
@@ -188,9 +205,28 @@ impl Chunk {
         Some(Self { place, header, payload, frames, decoder, windows, rows })
     }
 
-    fn bytes(&self) -> usize {
-        self.payload.len() + self.frames.as_ref().map_or(0, Vec::len)
+    /// Returns about how many bytes of memory it takes.
+    fn memory(&self) -> usize {
+        let hashes = self.windows.iter().map(|windows| size_of_val(&windows[..])).sum::<usize>();
+        self.payload.len()
+            + self.frames.as_ref().map_or(0, Vec::len)
+            + self.decoder.memory()
+            + size_of_val(&self.windows[..])
+            + hashes
+            + size_of_val(&self.rows.0[..])
+            + size_of_val(&self.rows.1[..])
     }
+}
+
+/// A chunk in which an episode lies.
+#[derive(Debug)]
+struct ChainLink {
+    /// Segment and offset of the chunk.
+    place: (u64, u64),
+    /// Place of the episode's part in the chunk.
+    at: usize,
+    /// The chunk, if there was room for it.
+    chunk: Option<Arc<Chunk>>,
 }
 
 /// Reads the payload of the record of pictures after a chunk; `None` if there is no such record, or it is damaged.
@@ -203,7 +239,7 @@ fn frames_of(file: &dyn DiskFile, offset: u64, chunk: &Header) -> Option<Vec<u8>
 
 /// Chunks that a loader keeps: one of each block of 4,096 lanes.
 const KEPT_CHUNKS: usize = 64;
-/// Bytes of a chunk that a loader keeps; rows of traces may be larger than a whole chunk ought to be.
+/// Bytes of memory of a chunk that a loader keeps; rows of traces may be larger than a whole chunk ought to be.
 const KEPT_CHUNK_BYTES: usize = 1 << 20;
 
 /// An episode that is being put together from its parts.
@@ -216,6 +252,10 @@ pub(crate) struct Draft {
     step_columns: Vec<ColumnData>,
     calls: Vec<CalledAt>,
     steps: Option<Steps>,
+    /// Bytes of memory of values that take fewer on disk.
+    expanded: usize,
+    /// How many these may be.
+    most: usize,
     scratch: Vec<u8>,
 }
 
@@ -239,6 +279,8 @@ impl Draft {
             step_columns: step_columns.unknown(0),
             calls: Vec::new(),
             steps,
+            expanded: 0,
+            most: EPISODE_EXPANDED_BYTES,
             scratch: Vec::new(),
         }
     }
@@ -252,13 +294,17 @@ impl Draft {
         windows: &[(u64, u32)],
         rows: &(Vec<u64>, Vec<usize>),
     ) -> Result<(), Malformed> {
+        let before = self.most.saturating_sub(self.expanded);
+        let mut left = before;
         self.windows.extend_from_slice(windows);
         self.end_hash = part.end.filter(|end| end.code & CODE_HASH != 0).map(|end| end.hash);
         let layout = decoder.layout();
         match (layout.actions, &mut self.actions) {
             (ActionCoding::Planes { .. }, ColumnData::I64(actions)) => {
                 // Ages are counted over rows, of which a chunk has at most 4096.
-                actions.reserve((part.piece.age - part.piece.from_age) as usize);
+                let steps = (part.piece.age - part.piece.from_age) as usize;
+                left = left.checked_sub(steps * size_of::<i64>()).ok_or(TOO_LARGE)?;
+                actions.reserve(steps);
                 decoder.discrete_actions(columns, part, actions)?;
             }
             (ActionCoding::Raw { bytes }, actions) => {
@@ -273,7 +319,7 @@ impl Draft {
         let noted = columns.noted().iter().zip(&layout.unnoted);
         for ((column, unnoted), target) in noted.zip(&mut self.step_columns) {
             self.scratch.clear();
-            repeated::read(column, unnoted.len(), part, rows, &mut self.scratch)?;
+            repeated::read(column, unnoted.len(), part, rows, &mut left, &mut self.scratch)?;
             append_le(target, &self.scratch)?;
         }
         for called in decoder.calls_of(part) {
@@ -282,7 +328,9 @@ impl Draft {
             }
             self.calls.push(called.clone());
         }
-        self.take_steps(decoder, columns, part, rows, layout)
+        self.take_steps(decoder, columns, part, rows, &mut left)?;
+        self.expanded += before - left;
+        Ok(())
     }
 
     fn take_steps(
@@ -291,8 +339,9 @@ impl Draft {
         columns: &Columns<'_>,
         part: &Part,
         rows: &(Vec<u64>, Vec<usize>),
-        layout: &Layout,
+        left: &mut usize,
     ) -> Result<(), Malformed> {
+        let layout = decoder.layout();
         let Some(steps) = &mut self.steps else { return Ok(()) };
         if let Some(first) = decoder.first_obs(columns, part.piece.lane, part.piece.number) {
             let mut rest = first;
@@ -311,7 +360,7 @@ impl Draft {
             self.scratch.clear();
             match repeated {
                 [] => Decoder::raw_rows(column, bytes, part, rows, &mut self.scratch)?,
-                repeated => repeated::read(repeated, bytes, part, rows, &mut self.scratch)?,
+                repeated => repeated::read(repeated, bytes, part, rows, left, &mut self.scratch)?,
             }
             append_le(target, &self.scratch)?;
         }
@@ -343,13 +392,22 @@ impl Draft {
 pub(crate) struct Assembler {
     /// The episode under way in each lane of each run.
     open: BTreeMap<(u128, u32), Underway>,
+    /// Bytes of memory that values of these take and that take fewer on disk.
+    expanded: usize,
 }
 
 #[derive(Debug)]
 struct Underway {
     number: u64,
     age: u64,
-    draft: Draft,
+    /// What there is of it; `None` if it has no room beside the others.
+    draft: Option<Draft>,
+}
+
+impl Underway {
+    fn expanded(&self) -> usize {
+        self.draft.as_ref().map_or(0, |draft| draft.expanded)
+    }
 }
 
 /// An episode whose end the assembler has reached.
@@ -359,6 +417,8 @@ pub(crate) enum Assembled {
     Whole(Box<Episode>),
     /// Its first steps are missing.
     Incomplete(Box<EpisodeInfo>),
+    /// It had no room beside others and is to be loaded by itself.
+    Apart(Box<EpisodeInfo>),
 }
 
 impl Assembler {
@@ -388,27 +448,37 @@ impl Assembler {
             // What begins after another part of its lane cannot have been under way before.
             let began_here = piece.from_age == 0 && piece.from_row > 0;
             let known = if began_here { None } else { self.open.remove(&key) };
+            self.expanded -= known.as_ref().map_or(0, Underway::expanded);
             let known = known.filter(|u| u.number == piece.number && u.age == piece.from_age);
             let draft = match known {
                 Some(underway) => Some(underway.draft),
-                None if piece.from_age == 0 => Some(Draft::new(of)),
+                None if piece.from_age == 0 => Some(Some(Draft::new(of))),
                 None => None,
             };
             let draft = match draft {
-                Some(mut draft) => {
-                    draft.take(decoder, columns, part, windows, &rows)?;
-                    Some(draft)
+                Some(Some(mut draft)) => {
+                    draft.most = EPISODE_EXPANDED_BYTES.min(ALL_EXPANDED_BYTES - self.expanded);
+                    match draft.take(decoder, columns, part, windows, &rows) {
+                        Ok(()) => Some(Some(draft)),
+                        Err(TOO_LARGE) => Some(None),
+                        Err(malformed) => return Err(malformed),
+                    }
                 }
-                None => None,
+                other => other,
             };
             if part.end.is_some() {
                 let Some(info) = infos.next() else { return Err(Malformed("ends")) };
                 done.push(match draft {
-                    Some(draft) => Assembled::Whole(Box::new(draft.finish(info))),
+                    Some(Some(draft)) => Assembled::Whole(Box::new(draft.finish(info))),
+                    Some(None) => Assembled::Apart(Box::new(info)),
                     None => Assembled::Incomplete(Box::new(info)),
                 });
             } else if let Some(draft) = draft.filter(|_| piece.age > 0 || full) {
-                self.open.insert(key, Underway { number: piece.number, age: piece.age, draft });
+                let underway = Underway { number: piece.number, age: piece.age, draft };
+                self.expanded += underway.expanded();
+                // What was under way in the lane is gone.
+                let before = self.open.insert(key, underway);
+                self.expanded -= before.as_ref().map_or(0, Underway::expanded);
             }
         }
         Ok(done)
