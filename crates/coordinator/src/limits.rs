@@ -78,6 +78,8 @@ pub const WAITS_FOR: Duration = Duration::from_secs(5);
 pub const MAX_WAITERS: usize = 16;
 /// Number of nodes on which a session is tried before its pool is refused.
 pub const MAX_ATTEMPTS: usize = 3;
+/// Number of transports by which running sessions are counted apart.
+pub const MAX_TRANSPORTS: usize = 16;
 /// Number of failures in a pool's status.
 pub const MAX_FAILURES: usize = 8;
 /// Bytes of one failure in a pool's status.

@@ -21,7 +21,7 @@ use rollhouse_wire::{
 use crate::event::Ticket;
 use crate::limits::{
     ENDED_POOL_WEIGHT, MAX_CLOSED_UNSEEN, MAX_ENDED_WEIGHT, MAX_FAILURE_BYTES, MAX_FAILURES,
-    MAX_SESSIONS_WITH_ATTACH,
+    MAX_SESSIONS_WITH_ATTACH, MAX_TRANSPORTS,
 };
 use crate::member::Member;
 use crate::placements::Key;
@@ -465,7 +465,10 @@ impl Pools {
                 running.sessions += 1;
                 running.lanes += session.lanes;
                 if let Some(transport) = &session.activity.transport {
-                    *running.transports.entry(transport.clone()).or_default() += 1;
+                    let many = running.transports.len() >= MAX_TRANSPORTS;
+                    let is_counted = !many || running.transports.contains_key(transport);
+                    let word = if is_counted { transport } else { OTHER_TRANSPORTS };
+                    *running.transports.entry(word.to_owned()).or_default() += 1;
                 }
             }
             running
@@ -612,3 +615,6 @@ pub(crate) struct Replacing {
     /// The earlier placement, if only its owner has named it: an earlier coordinator placed it there.
     pub(crate) earlier: Option<Box<EarlierPlacement>>,
 }
+
+/// What sessions of further transports are counted as: nodes may name any.
+const OTHER_TRANSPORTS: &str = "other";

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollhouse_core::RunId;
+use rollhouse_core::msgpack::Message;
 use rollhouse_wire::limits::MAX_CONTROL_BYTES;
 use rollhouse_wire::{
     ClusterStatus, EnvList, Incarnation, NodeList, NodeState, OfferedEnv, PoolStatus, ReadGrant, Refusal,
-    RefusalCode, SessionId, SessionList, SessionStatus, StoreStatus, UnfitReason,
+    RefusalCode, SessionId, SessionList, SessionStatus, StoreStatus, UnfitReason, control,
 };
 
 use crate::cluster::Cluster;
@@ -84,11 +85,7 @@ impl Cluster {
         }
         let count = |name: &str| sessions.get(name).copied().unwrap_or(0);
         let all = self.members.iter().map(|member| member.status(now, count(&member.name)));
-        let (nodes, omitted) = fitting(all, |node| {
-            let labels: usize = node.labels.iter().map(|(label, value)| label.len() + value.len() + 10).sum();
-            let unfit = node.unfit.as_ref().map_or(0, |unfit| unfit.why.len());
-            node.node.len() + node.address.len() + node.program.len() + labels + unfit
-        });
+        let (nodes, omitted) = fitting(all);
         NodeList { nodes, omitted }
     }
 
@@ -113,7 +110,7 @@ impl Cluster {
             nodes,
             free_lanes,
         });
-        let (envs, omitted) = fitting(all, |offered| offered.env.len());
+        let (envs, omitted) = fitting(all);
         EnvList { envs, omitted }
     }
 
@@ -134,10 +131,7 @@ impl Cluster {
             connecting: connecting(id, session),
         };
         let readable = self.running().filter(|((pool, _), _)| reads.has_owner(&pool.owner));
-        let all = readable.map(|(of, session)| status(of, session));
-        let (sessions, omitted) = fitting(all, |SessionStatus { node, report, .. }| {
-            node.len() + report.owner.len() + report.env.len()
-        });
+        let (sessions, omitted) = fitting(readable.map(|(of, session)| status(of, session)));
         SessionList { sessions, omitted }
     }
 
@@ -199,18 +193,18 @@ pub(crate) struct WatchPlace {
 /// Milliseconds after which to ask again: a node that has lost its connection dials again within seconds.
 pub(crate) const AWAY_RETRY_MS: u64 = 500;
 
-/// Returns as many items as fit into one message, and the number of those that do not. `texts` returns the bytes of an
-/// item's texts.
-fn fitting<T>(items: impl Iterator<Item = T>, texts: impl Fn(&T) -> usize) -> (Vec<T>, u32) {
-    let mut bytes = 0;
-    let mut omitted = 0;
-    let mut fit = Vec::new();
+/// Returns as many items, the first, as fit into one message, and the number of those that do not.
+fn fitting<T: Message>(items: impl Iterator<Item = T>) -> (Vec<T>, u32) {
+    let (mut left, mut omitted, mut fit, mut written) = (LIST_BYTES, 0, Vec::new(), Vec::new());
     for item in items {
-        bytes += ITEM_BYTES + texts(&item);
-        if bytes <= LIST_BYTES {
-            fit.push(item);
-        } else {
-            omitted += 1;
+        written.clear();
+        let bytes = control::encode(&item, &mut written).map(|()| written.len()).ok();
+        match bytes.filter(|_| omitted == 0).and_then(|bytes| left.checked_sub(bytes)) {
+            Some(rest) => {
+                left = rest;
+                fit.push(item);
+            }
+            None => omitted += 1,
         }
     }
     (fit, omitted)
@@ -218,16 +212,12 @@ fn fitting<T>(items: impl Iterator<Item = T>, texts: impl Fn(&T) -> usize) -> (V
 
 /// Bytes of a list: a message without the room for what surrounds the list.
 const LIST_BYTES: usize = MAX_CONTROL_BYTES - 1024;
-/// Bytes of a node's or a session's status without its texts, names of fields included: more than either takes.
-const ITEM_BYTES: usize = 512;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rollhouse_core::{LaneState, Weight};
-    use rollhouse_wire::{
-        NodeLoad, NodeStatus, ReplayReport, SessionCounts, SessionReport, Takes, Unfit, control,
-    };
+    use rollhouse_wire::{NodeLoad, NodeStatus, ReplayReport, SessionCounts, SessionReport, Takes, Unfit};
 
     #[test]
     fn the_longest_lists_fit_into_a_message() {
@@ -255,8 +245,7 @@ mod tests {
                 }),
             },
         };
-        let texts = |s: &SessionStatus| s.node.len() + s.report.owner.len() + s.report.env.len();
-        let (sessions, omitted) = fitting((0..3000).map(|_| session.clone()), texts);
+        let (sessions, omitted) = fitting((0..3000).map(|_| session.clone()));
         assert!(omitted > 0);
         let mut bytes = Vec::new();
         control::encode(&SessionList { sessions, omitted }, &mut bytes).unwrap();
@@ -285,9 +274,24 @@ mod tests {
             budget: Some(Weight { cpu_milli: u64::MAX, memory: u64::MAX }),
             unfit: Some(Unfit { takes: Takes::Unrecorded, reason: UnfitReason::Disk, why: String::new() }),
         };
-        let (nodes, omitted) = fitting((0..3000).map(|_| node.clone()), |_| 0);
+        let (nodes, omitted) = fitting((0..3000).map(|_| node.clone()));
         assert!(omitted > 0);
         bytes.clear();
         control::encode(&NodeList { nodes, omitted }, &mut bytes).unwrap();
+        // Symptom: `nodes` and `sessions` failed for everybody when nodes said long things.
+        // Cause: the texts that were counted were not all that an item has.
+        // Fix: an item counts with the bytes that it has in the message.
+        let wordy = NodeStatus {
+            kinds: (0..64).map(|kind| format!("{kind}{}:*", "k".repeat(120))).collect(),
+            unfit: Some(Unfit { takes: Takes::Nothing, reason: UnfitReason::Disk, why: "w".repeat(1024) }),
+            ..node
+        };
+        let (nodes, omitted) = fitting((0..1000).map(|_| wordy.clone()));
+        assert!(omitted > 0 && nodes.len() > 50);
+        bytes.clear();
+        control::encode(&NodeList { nodes, omitted }, &mut bytes).unwrap();
+        let long = "u".repeat(MAX_CONTROL_BYTES);
+        let endless = NodeStatus { unfit: Some(Unfit { takes: Takes::Nothing, reason: UnfitReason::Disk, why: long }), ..wordy };
+        assert_eq!(fitting([endless].into_iter()), (Vec::new(), 1));
     }
 }

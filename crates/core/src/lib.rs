@@ -48,7 +48,7 @@ mod turns;
 mod when_full;
 
 pub use autoreset::{AutoresetMode, UnknownAutoreset};
-pub use bounded::bounded_list;
+pub use bounded::{bounded_list, bounded_text, bounded_text_or_none, cut_sentence, cut_text};
 pub use bounds::Bounds;
 pub use budget::{Budget, EnvTerms, Holdings, OverBudget, Scales, Weight, Workers};
 pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};

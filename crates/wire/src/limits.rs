@@ -50,6 +50,22 @@ pub const MAX_HEARTBEAT_REPORTS: usize = 1024;
 pub const MAX_CONNECTING_TOLD: usize = 256;
 /// Number of requests that one connection may have unanswered at a time; sessions' streams are counted apart.
 pub const MAX_OPEN_REQUESTS: usize = 256;
+/// Bytes of an answer for which its asker has [`Settings::answer_stall`](crate::Settings).
+pub const ANSWER_PIECE_BYTES: usize = 256 << 10;
+/// Bytes of answers on one connection that its peer has not taken yet: eight of the longest.
+pub const MAX_UNTAKEN_BYTES: usize = 8 << 20;
+/// Bytes of the name under which something is owned: that of a token with its id, or of a certificate.
+pub const MAX_OWNER_BYTES: usize = 2 * MAX_NAME_BYTES;
+/// Bytes of the word for a transport in a node's report.
+pub const MAX_TRANSPORT_BYTES: usize = 32;
+/// Bytes of an episode's name as it is printed; the longest has 40.
+pub const MAX_EPISODE_NAME_BYTES: usize = 64;
+/// Bytes of the sentence about a node's trouble.
+pub const MAX_WHY_BYTES: usize = 1024;
+/// Bytes of the sentence about the end of a session: those of the ends and reports of a heartbeat fit into a message.
+pub const MAX_DETAIL_BYTES: usize = 512;
+/// Bytes of the sentence of a refusal.
+pub const MAX_REFUSAL_BYTES: usize = 8 << 10;
 /// Number of sessions' streams that one connection may have open.
 pub const MAX_SESSION_STREAMS: usize = 4096;
 /// Bytes of the path of an attach socket: what a Unix socket's address holds, without the final zero.

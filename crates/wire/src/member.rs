@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use rollhouse_core::{Budget, Interruption, Weight};
+use rollhouse_core::limits::MAX_ENV_ID_BYTES;
+use rollhouse_core::{Budget, Interruption, Weight, bounded_text, bounded_text_or_none, cut_sentence};
 use serde::{Deserialize, Serialize};
 
+use crate::limits::{MAX_DETAIL_BYTES, MAX_OWNER_BYTES, MAX_TRANSPORT_BYTES, MAX_WHY_BYTES};
 use crate::session::is_false;
 use crate::{Changes, CloseSession, Incarnation, ReplayReport, SessionId};
 
@@ -130,7 +132,8 @@ pub struct Unfit {
     /// The kind of the trouble.
     #[serde(default, skip_serializing_if = "UnfitReason::is_unknown")]
     pub reason: UnfitReason,
-    /// The trouble in one sentence.
+    /// The trouble in one sentence; of more than [`MAX_WHY_BYTES`](crate::limits::MAX_WHY_BYTES) the middle is left out.
+    #[serde(deserialize_with = "cut_sentence::<MAX_WHY_BYTES, _>")]
     pub why: String,
 }
 
@@ -256,8 +259,10 @@ pub struct SessionReport {
     /// The placement of the session.
     pub incarnation: Incarnation,
     /// Name of the owner's token or certificate.
+    #[serde(deserialize_with = "bounded_text::<MAX_OWNER_BYTES, _>")]
     pub owner: String,
     /// Id of its env.
+    #[serde(deserialize_with = "bounded_text::<MAX_ENV_ID_BYTES, _>")]
     pub env: String,
     /// Number of its first lane in the pool.
     pub first_lane: u32,
@@ -274,6 +279,7 @@ pub struct SessionReport {
     /// Whether its owner is attached; `None` when the node plays by itself.
     pub attached: Option<bool>,
     /// Transport of the attached owner, e.g. `quic`.
+    #[serde(default, deserialize_with = "bounded_text_or_none::<MAX_TRANSPORT_BYTES, _>")]
     pub transport: Option<String>,
     /// The steps and episodes that it has done.
     pub done: SessionCounts,
@@ -314,8 +320,9 @@ pub struct SessionEnd {
     pub incarnation: Incarnation,
     /// The reason why it ended.
     pub cause: EndCause,
-    /// One sentence about the failure when something failed, else empty.
-    #[serde(default)]
+    /// One sentence about the failure when something failed, else empty; of more than
+    /// [`MAX_DETAIL_BYTES`](crate::limits::MAX_DETAIL_BYTES) the middle is left out.
+    #[serde(default, deserialize_with = "cut_sentence::<MAX_DETAIL_BYTES, _>")]
     pub detail: String,
     /// The steps and episodes that it had done.
     pub done: SessionCounts,
@@ -371,5 +378,72 @@ impl EndCause {
             Self::LeaseEnded => Interruption::Disconnected,
             Self::Finished | Self::Closed => Interruption::Cancelled,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::MAX_CONTROL_BYTES;
+    use rollhouse_core::RunId;
+    use rollhouse_core::msgpack::{DecodeError, decode, encode};
+    use serde::de::DeserializeOwned;
+
+    fn read<T: Serialize + DeserializeOwned>(message: &T) -> Result<T, DecodeError> {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes).unwrap();
+        decode(&bytes, MAX_CONTROL_BYTES)
+    }
+
+    /// Symptom: `status`, `nodes` and `sessions` failed for everybody while one node said long things, which the coordinator
+    /// also held. Cause: texts in reports, ends and troubles had no bound but a message's. Fix: names are refused beyond
+    /// theirs, and of sentences the middle is left out.
+    #[test]
+    fn texts_of_a_node_are_bounded_as_they_are_read() {
+        let (session, incarnation) =
+            (SessionId { pool: RunId::from_u128(7), index: 0 }, Incarnation { term: 1, counter: 1 });
+        let report = SessionReport {
+            session,
+            incarnation,
+            owner: "ada".to_owned(),
+            env: "CartPole-v1".to_owned(),
+            first_lane: 0,
+            lanes: 1,
+            pool_lanes: 1,
+            replaces: false,
+            launching: false,
+            attached: None,
+            transport: None,
+            done: SessionCounts::default(),
+            replay: None,
+        };
+        assert_eq!(read(&report).unwrap(), report);
+        let long = || "x".repeat(100_000);
+        let shown = ReplayReport { episode: long(), state: rollhouse_core::LaneState::Paused };
+        for bad in [
+            SessionReport { owner: long(), ..report.clone() },
+            SessionReport { env: long(), ..report.clone() },
+            SessionReport { transport: Some(long()), ..report.clone() },
+            SessionReport { replay: Some(shown), ..report },
+        ] {
+            let error = read(&bad).unwrap_err().to_string();
+            assert!(error.contains("a text of 100000 bytes, at most "), "{error}");
+        }
+        let end = SessionEnd {
+            session,
+            incarnation,
+            cause: EndCause::Failed,
+            detail: format!("it failed: {}, for a reason", long()),
+            done: SessionCounts::default(),
+            report: None,
+            unreached: false,
+        };
+        let detail = read(&end).unwrap().detail;
+        assert!(detail.len() <= MAX_DETAIL_BYTES, "{} bytes", detail.len());
+        assert!(detail.starts_with("it failed: ") && detail.ends_with(", for a reason"), "{detail}");
+        let unfit = read(&Unfit { takes: Takes::Nothing, reason: UnfitReason::Disk, why: long() }).unwrap();
+        assert!(unfit.why.len() <= MAX_WHY_BYTES);
+        let refusal = read(&crate::Refusal::new(crate::RefusalCode::Internal, long())).unwrap();
+        assert!(refusal.message.len() <= crate::limits::MAX_REFUSAL_BYTES);
     }
 }

@@ -4,11 +4,12 @@ use rollhouse_core::messages;
 
 use crate::{
     Attached, ClusterStatus, CommandsOpened, Done, Enrolled, EnvList, Envelope, EpisodeBytes, HeartbeatTaken,
-    LaneFrame, LookAnswer, LookParams, MemoryAttached, NodeList, Notes, PauseParams, PlayParams, PoolOpened,
-    PoolStatus, Refusal, Registered, ReplayReport, ReplayStanding, Request, ResetLanes, SeekParams,
-    SendLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced, Shipped, SoFar, SoFarParams,
-    StepParams, StoreData, StoreEpisodes, StoreLabelPage, StoreLabelled, StoreListing, StoreRepaired,
-    StoreStats, WatchGrant, WatchOpened, WatcherAdmitted, Welcome,
+    LaneFrame, LookAnswer, LookParams, MemoryAttached, NodeList, NodeStatus, Notes, OfferedEnv, PauseParams,
+    PlayParams, PoolOpened, PoolStatus, Refusal, Registered, ReplayReport, ReplayStanding, Request,
+    ResetLanes, SeekParams, SendLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced,
+    SessionStatus, Shipped, SoFar, SoFarParams, StepParams, StoreData, StoreEpisodes, StoreLabelPage,
+    StoreLabelled, StoreListing, StoreRepaired, StoreStats, WatchGrant, WatchOpened, WatcherAdmitted,
+    Welcome,
 };
 
 messages!(
@@ -26,7 +27,9 @@ messages!(
     LookParams,
     MemoryAttached,
     NodeList,
+    NodeStatus,
     Notes,
+    OfferedEnv,
     PauseParams,
     PlayParams,
     PoolOpened,
@@ -43,6 +46,7 @@ messages!(
     SessionList,
     SessionOpened,
     SessionReplaced,
+    SessionStatus,
     Shipped,
     SoFar,
     SoFarParams,

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use rollhouse_core::cut_sentence;
 use serde::{Deserialize, Serialize};
+
+use crate::limits::MAX_REFUSAL_BYTES;
 
 use crate::{CallId, EndCause};
 
@@ -11,7 +14,9 @@ use crate::{CallId, EndCause};
 pub struct Refusal {
     /// The kind of refusal.
     pub code: RefusalCode,
-    /// One sentence, lower case, that names the value and the limit.
+    /// One sentence, lower case, that names the value and the limit; of more than
+    /// [`MAX_REFUSAL_BYTES`](crate::limits::MAX_REFUSAL_BYTES) the middle is left out.
+    #[serde(deserialize_with = "cut_sentence::<MAX_REFUSAL_BYTES, _>")]
     pub message: String,
     /// Time after which asking again makes sense; only with [`RefusalCode::Busy`].
     #[serde(default, skip_serializing_if = "Option::is_none")]

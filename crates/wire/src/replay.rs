@@ -1,9 +1,10 @@
 //! Replay sessions: recorded episodes that are opened on a node, and what those who watch one may ask of it.
 
-use rollhouse_core::{LaneState, RunId};
+use rollhouse_core::{LaneState, RunId, bounded_text};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
+use crate::limits::MAX_EPISODE_NAME_BYTES;
 
 /// Viewer to coordinator: open a recorded episode of the store as a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,7 @@ pub struct EpisodeBytes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayReport {
     /// The episode's name, as it is printed.
+    #[serde(deserialize_with = "bounded_text::<MAX_EPISODE_NAME_BYTES, _>")]
     pub episode: String,
     /// `Loading`, `Paused`, `Replaying` or `Over`.
     pub state: LaneState,

@@ -6,6 +6,8 @@
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use rollhouse_core::cut_text;
+use rollhouse_wire::limits::MAX_DETAIL_BYTES;
 use rollhouse_wire::{EndCause, Incarnation, SessionEnd, SessionId};
 use tokio::sync::watch;
 use tracing::{Span, info};
@@ -115,6 +117,7 @@ impl SessionControl {
         let (session, incarnation, done) = (self.id, self.incarnation, self.handle.counts());
         let mut table = hosting.table();
         let unreached = table.is_unreached(session);
+        let detail = cut_text(detail, MAX_DETAIL_BYTES);
         let end = SessionEnd { session, incarnation, cause, detail, done, report: None, unreached };
         table.ended(hosting.now(), end.clone());
         drop(table);
