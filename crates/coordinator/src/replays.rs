@@ -6,10 +6,9 @@ use rollhouse_wire::{
     CloseCode, Connection, EpisodeBytes, FetchEpisode, LaneSettings, OpenPool, OpenReplay, Refusal,
     Responder, Spread, StreamLost,
 };
-use tokio::time::timeout;
 
 use crate::actor::ClusterRequest;
-use crate::service::{Reader, Service, WRITE_STALL, asker, blocking};
+use crate::service::{Reader, Service, asker, blocking};
 
 impl Service {
     /// Turns an [`OpenReplay`] into a request to the cluster: a pool of one lane that shows the episode.
@@ -50,10 +49,9 @@ impl Service {
             Err(refusal) => return self.refuse(responder, refusal).await,
         };
         let answer = EpisodeBytes { bytes: file.len() as u64 };
-        let Ok(accepted) = timeout(WRITE_STALL, responder.accept(answer)).await else { return Ok(()) };
-        let (_asker, mut send) = accepted?;
+        let (_asker, mut send) = responder.accept(answer).await?;
         for piece in file.chunks(PIECE_BYTES) {
-            let written = timeout(WRITE_STALL, send.write_all(piece)).await.unwrap_or(Err(StreamLost::ByUs));
+            let written = send.write_all(piece).await;
             if written.is_err() {
                 // What was said to follow does not: whoever waits for it is to know.
                 send.give_up(CloseCode::Internal);
@@ -64,5 +62,5 @@ impl Service {
     }
 }
 
-/// Bytes of an episode for which a node has [`WRITE_STALL`].
+/// Bytes of an episode that are sent at a time.
 const PIECE_BYTES: usize = 256 << 10;

@@ -3,7 +3,7 @@
 mod enrolling;
 mod streaming;
 
-pub(crate) use streaming::{WRITE_STALL, blocking};
+pub(crate) use streaming::blocking;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -5,6 +5,7 @@
 //! | quinn's endpoint and connection drivers | the runtime the [`Listener`] or [`Dialer`] was first used in | connections are lost, peers see silence | the connections end with the error |
 //! | one per handshake, in [`Listener`] | the same | the stranger is refused | it is turned away and counted |
 //! | one per dialled connection, which looks whether the peer's port is closed | the same | nothing is lost | it ends with its connection |
+//! | one per answer on its way | the same | the room for it is free again | its stream is given up |
 //! | one per request being read, in [`Requests`] | the same | its stream is given up | the connection is closed with the reason |
 
 mod answer;
@@ -23,6 +24,7 @@ mod port;
 mod reset_key;
 mod settings;
 mod stream;
+mod untaken;
 
 pub use answer::{CallError, UnreadAnswer};
 pub use commands::{EnvelopeFault, EnvelopeReader, EnvelopeWriter};

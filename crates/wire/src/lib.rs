@@ -11,6 +11,7 @@
 //! |---|---|---|---|
 //! | handshake | the listener's runtime | given up | counted as turned away |
 //! | port | the dialler's runtime, one per connection: looks whether the peer's port is closed | a peer whose process has ended is waited for as a silent one is | ends with its connection |
+//! | answer on its way | its connection's runtime: waits until the peer has it | the answer is not waited for any more | its stream is given up |
 //! | reading of a request | its connection's task | given up | its stream ends |
 //!
 //! Not a goal: deciding anything. Who may join, where lanes go and when to try again is decided by the crates

@@ -17,6 +17,8 @@ pub const MAX_SIDECAR_BYTES: usize = 1 << 20;
 /// Bytes of one envelope of the command channel: a quarter of a ring of shared memory. The image of a lane is the
 /// largest thing in one; attributes are fetched in parts.
 pub const MAX_COMMAND_BYTES: usize = 128 << 10;
+/// Time from the first byte of an envelope to its last.
+pub const ENVELOPE_DEADLINE: std::time::Duration = std::time::Duration::from_secs(30);
 /// Bytes of the name of a method of the command channel.
 pub const MAX_METHOD_BYTES: usize = 64;
 /// Commands of one session that a client has unanswered at a time.
@@ -48,8 +50,6 @@ pub const MAX_STORE_READ_BYTES: usize = 4 << 20;
 pub const MAX_HEARTBEAT_REPORTS: usize = 1024;
 /// Number of sessions of which one heartbeat tells that their lanes try to connect.
 pub const MAX_CONNECTING_TOLD: usize = 256;
-/// Number of requests that one connection may have unanswered at a time; sessions' streams are counted apart.
-pub const MAX_OPEN_REQUESTS: usize = 256;
 /// Bytes of an answer for which its asker has [`Settings::answer_stall`](crate::Settings).
 pub const ANSWER_PIECE_BYTES: usize = 256 << 10;
 /// Bytes of answers on one connection that its peer has not taken yet: eight of the longest.
@@ -66,6 +66,8 @@ pub const MAX_WHY_BYTES: usize = 1024;
 pub const MAX_DETAIL_BYTES: usize = 512;
 /// Bytes of the sentence of a refusal.
 pub const MAX_REFUSAL_BYTES: usize = 8 << 10;
+/// Number of requests that one connection may have unanswered at a time; sessions' streams are counted apart.
+pub const MAX_OPEN_REQUESTS: usize = 256;
 /// Number of sessions' streams that one connection may have open.
 pub const MAX_SESSION_STREAMS: usize = 4096;
 /// Bytes of the path of an attach socket: what a Unix socket's address holds, without the final zero.

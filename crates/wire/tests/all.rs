@@ -11,3 +11,4 @@ mod messagepack;
 mod restart;
 mod samples;
 mod strangers;
+mod untaken;

@@ -106,8 +106,7 @@ impl Service {
             Err(refusal) => return self.refuse(responder, refusal).await,
         };
         let data = StoreData { bytes: file.bytes(), file_bytes: file.file_bytes() };
-        let Ok(accepted) = timeout(WRITE_STALL, responder.accept(data)).await else { return Ok(()) };
-        let (_asker, mut send) = accepted?;
+        let (_asker, mut send) = responder.accept(data).await?;
         let mut at = 0;
         while at < file.bytes() {
             let read = {
@@ -117,7 +116,7 @@ impl Service {
             let written = match read {
                 Ok(piece) => {
                     at += piece.len() as u32;
-                    timeout(WRITE_STALL, send.write_all(&piece)).await.unwrap_or(Err(StreamLost::ByUs))
+                    send.write_all(&piece).await
                 }
                 Err(_) => Err(StreamLost::ByUs),
             };
@@ -272,8 +271,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
 const GATHER_EVERY: u64 = 64;
 /// Bytes of the store that are read and sent at a time.
 const PIECE_BYTES: u32 = 256 << 10;
-/// Time that a reader may take for one such piece.
-pub(crate) const WRITE_STALL: Duration = Duration::from_secs(30);
 /// Bytes that are handed to the disk at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Time for which a node may send nothing in the middle of a segment.

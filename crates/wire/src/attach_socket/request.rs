@@ -79,7 +79,7 @@ impl AttachSocket {
     /// Answers with the session's memory: from now on the owner is attached.
     ///
     /// # Errors
-    /// The error of the socket if the owner is gone.
+    /// The error of the socket if the owner is gone; `TimedOut` if it does not take the answer within [`ATTACH_DEADLINE`].
     pub async fn accept(
         &mut self,
         attached: MemoryAttached,
@@ -88,16 +88,19 @@ impl AttachSocket {
         // What was asked for is done; what is logged from here on still names the call.
         self.span = self.call.map_or_else(Span::none, |call| error_span!("attached", %call));
         let bytes = encoded(&Answer::Ok(attached))?;
-        let sent = self.stream.async_io(Interest::WRITABLE, || {
+        let stream = &self.stream;
+        let sent = stream.async_io(Interest::WRITABLE, || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ATTACH_DESCRIPTORS))];
             let mut beside = SendAncillaryBuffer::new(&mut space);
             beside.push(SendAncillaryMessage::ScmRights(&memory));
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            Ok(sendmsg(self.stream.as_fd(), &[IoSlice::new(&bytes)], &mut beside, flags)?)
+            Ok(sendmsg(stream.as_fd(), &[IoSlice::new(&bytes)], &mut beside, flags)?)
         });
-        let sent = sent.await?;
+        let sent =
+            tokio::time::timeout(ATTACH_DEADLINE, sent).await.map_err(|_| io::ErrorKind::TimedOut)??;
         // The descriptors go with the first byte.
-        self.stream.write_all(&bytes[sent..]).await
+        let rest = self.stream.write_all(&bytes[sent..]);
+        tokio::time::timeout(ATTACH_DEADLINE, rest).await.map_err(|_| io::ErrorKind::TimedOut)?
     }
 
     /// Answers with a refusal. Does not check that the asker has read it.

@@ -1,10 +1,11 @@
 //! Envelopes on a stream, each behind its length word.
 
 use std::fmt;
+use std::time::Instant;
 
 use super::lost::{CloseCode, StreamLost};
-use super::stream::{ByteReceiver, ByteSender};
-use crate::limits::MAX_COMMAND_BYTES;
+use super::stream::{ByteReceiver, ByteSender, within};
+use crate::limits::{ENVELOPE_DEADLINE, MAX_COMMAND_BYTES};
 use crate::{Envelope, EnvelopeError};
 
 /// Receives envelopes. Holds one at a time.
@@ -15,19 +16,22 @@ pub struct EnvelopeReader {
     bytes: Vec<u8>,
     /// Bytes received so far, of the length word first and then of the envelope.
     filled: usize,
+    /// When the first of them came.
+    begun: Option<Instant>,
 }
 
 impl EnvelopeReader {
     /// Makes a reader of envelopes from that stream.
     pub fn new(stream: ByteReceiver) -> Self {
-        Self { stream, word: [0; 4], bytes: Vec::new(), filled: 0 }
+        Self { stream, word: [0; 4], bytes: Vec::new(), filled: 0, begun: None }
     }
 
     /// Reads the next envelope; `None` when the stream has ended between two. Cancellation-safe: the next call goes on
     /// where this one was dropped.
     ///
     /// # Errors
-    /// See [`EnvelopeFault`]; afterwards the stream is of no use.
+    /// See [`EnvelopeFault`]; afterwards the stream is of no use. An envelope that is not whole [`ENVELOPE_DEADLINE`] after
+    /// its first byte makes the stream [`StreamLost::TooSlow`].
     pub async fn read(&mut self) -> Result<Option<Envelope>, EnvelopeFault> {
         const WORD: usize = size_of::<u32>();
         loop {
@@ -36,7 +40,7 @@ impl EnvelopeReader {
                 None => &mut self.word[self.filled..],
                 Some(filled) if filled == length => {
                     let envelope = Envelope::decode(&self.bytes);
-                    self.filled = 0;
+                    (self.filled, self.begun) = (0, None);
                     self.bytes.clear();
                     return envelope.map(Some).map_err(EnvelopeFault::Envelope);
                 }
@@ -51,8 +55,13 @@ impl EnvelopeReader {
                     &mut self.bytes[filled..]
                 }
             };
-            match self.stream.read(target).await.map_err(EnvelopeFault::Lost)? {
-                Some(bytes) => self.filled += bytes,
+            let left = self.begun.map(|begun| ENVELOPE_DEADLINE.saturating_sub(begun.elapsed()));
+            let read = within(left, self.stream.read(target)).await.unwrap_or(Err(StreamLost::TooSlow));
+            match read.map_err(EnvelopeFault::Lost)? {
+                Some(bytes) => {
+                    self.filled += bytes;
+                    self.begun.get_or_insert_with(Instant::now);
+                }
                 None if self.filled == 0 => return Ok(None),
                 None => return Err(EnvelopeFault::Lost(StreamLost::Cut)),
             }

@@ -18,8 +18,9 @@ use super::answer::{CallError, UnreadAnswer};
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
 use super::peer::Peer;
 use super::port::{self, PortSilence};
-use super::settings::{Path, STRANGER_WINDOW};
+use super::settings::{KnownBounds, Path, STRANGER_WINDOW};
 use super::stream::{ByteReceiver, ByteSender};
+use super::untaken::Untaken;
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
 use crate::call_id::request_bytes;
 use crate::limits::{MAX_CONTROL_BYTES, MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS, MAX_STRANGER_STREAMS};
@@ -40,8 +41,8 @@ pub(crate) struct Shared {
     version: u16,
     path: Path,
     certificate: Option<PeerCertificate>,
-    /// Bytes that the peer may have on the way once it is known.
-    window: u32,
+    bounds: KnownBounds,
+    untaken: Untaken,
     known_as: String,
     /// The connection's part of those of its peer, if the peer has shown who it is; held as long as this.
     _portion: Option<Portion>,
@@ -99,8 +100,7 @@ pub(crate) struct Acquaintance {
     pub(crate) version: u16,
     pub(crate) path: Path,
     pub(crate) certificate: Option<PeerCertificate>,
-    /// Bytes that the peer may have on the way once it is known.
-    pub(crate) window: u32,
+    pub(crate) bounds: KnownBounds,
     /// The name under which the peer keeps what this side owns there; empty if it keeps nothing.
     pub(crate) known_as: String,
     /// The connection's part of those of its peer.
@@ -109,7 +109,7 @@ pub(crate) struct Acquaintance {
 
 impl Connection {
     pub(crate) fn new(inner: quinn::Connection, made: Acquaintance) -> Self {
-        let Acquaintance { peer, version, path, certificate, window, known_as, portion } = made;
+        let Acquaintance { peer, version, path, certificate, bounds, known_as, portion } = made;
         let open_requests = Arc::new(Semaphore::new(MAX_OPEN_REQUESTS));
         let (doubted, port_closed) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Shared {
@@ -118,7 +118,8 @@ impl Connection {
             version,
             path,
             certificate,
-            window,
+            bounds,
+            untaken: Untaken::new(bounds.answer_stall),
             known_as,
             _portion: portion,
             admitted: Mutex::default(),
@@ -183,7 +184,9 @@ impl Connection {
         }
         admitted.remove(claimant);
         if admitted.is_empty() && self.peer().role == Role::Anonymous {
-            self.inner().set_receive_window(STRANGER_WINDOW.min(self.shared.window).into());
+            let KnownBounds { receive_window, send_window, .. } = self.shared.bounds;
+            self.inner().set_receive_window(STRANGER_WINDOW.min(receive_window).into());
+            self.inner().set_send_window(u64::from(STRANGER_WINDOW).min(send_window));
             self.inner().set_max_concurrent_bi_streams((MAX_STRANGER_STREAMS as u32).into());
         }
     }
@@ -191,7 +194,8 @@ impl Connection {
     /// Gives the peer the bounds of a known one. QUIC's bookkeeping takes 64 bytes for each stream that the peer may
     /// open.
     fn widen(&self, streams: usize) {
-        self.inner().set_receive_window(self.shared.window.into());
+        self.inner().set_receive_window(self.shared.bounds.receive_window.into());
+        self.inner().set_send_window(self.shared.bounds.send_window);
         self.inner().set_max_concurrent_bi_streams((streams as u32).into());
     }
 
@@ -288,7 +292,7 @@ impl Connection {
     /// See [`CallError`].
     pub async fn open_for(&self, request: &Request, of: Option<CallId>) -> Result<Call, CallError> {
         let (send, receive) = self.inner().open_bi().await.map_err(StreamLost::from)?;
-        let mut call = Call { send: ByteSender(send), receive: ByteReceiver(receive) };
+        let mut call = Call { send: ByteSender::asking(send), receive: ByteReceiver(receive) };
         let bytes = request_bytes(request, of).map_err(CallError::Malformed)?;
         call.send.write_all(&bytes).await?;
         Ok(call)
@@ -337,6 +341,11 @@ impl Connection {
         let mut call = self.open_for(&Request::OpenWatch(open), of).await?;
         let opened = call.answer().await?;
         Ok((opened, EnvelopeReader::new(call.receive), EnvelopeWriter::new(call.send)))
+    }
+
+    /// Returns the room for answers that the peer has not taken yet.
+    pub(super) fn untaken(&self) -> &Untaken {
+        &self.shared.untaken
     }
 
     /// Returns the permits for requests of the peer that are unanswered.

@@ -163,7 +163,7 @@ impl Dialer {
             version: welcome.version,
             path,
             certificate,
-            window: self.settings.receive_window,
+            bounds: self.settings.of_known(),
             known_as: welcome.owner,
             portion: None,
         };
@@ -185,7 +185,7 @@ impl Dialer {
         });
         let answer = async {
             let (send, receive) = connection.open_bi().await.map_err(StreamLost::from)?;
-            let (mut send, mut receive) = (ByteSender(send), ByteReceiver(receive));
+            let (mut send, mut receive) = (ByteSender::asking(send), ByteReceiver(receive));
             send.write_all(&request_bytes(&hello, None).map_err(CallError::Malformed)?).await?;
             send.finish()?;
             UnreadAnswer::new(receive.raw_message(MAX_CONTROL_BYTES).await?)?.read::<Welcome>()

@@ -1,12 +1,13 @@
 //! Data frames on a stream.
 
 use std::fmt;
+use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::lost::StreamLost;
 use super::stream::{ByteReceiver, ByteSender};
-use crate::limits::MAX_SIDECAR_BYTES;
+use crate::limits::{ANSWER_PIECE_BYTES, MAX_SIDECAR_BYTES};
 use crate::{ColumnBuffer, FrameError, FrameHeader, HEADER_BYTES};
 
 /// Receives frames. Holds one frame's columns and sidecar at a time, in buffers that are used again.
@@ -113,12 +114,14 @@ pub struct FrameWriter {
     /// Bytes that have not been handed to the connection yet.
     pending: Vec<Bytes>,
     sent: usize,
+    /// When the peer last had a piece of these, and how many bytes it has taken since.
+    piece: Option<(Instant, usize)>,
 }
 
 impl FrameWriter {
     /// Makes a writer of frames to that stream.
     pub fn new(stream: ByteSender) -> Self {
-        Self { stream, pending: Vec::new(), sent: 0 }
+        Self { stream, pending: Vec::new(), sent: 0, piece: None }
     }
 
     /// Takes a frame: its columns back to back, whose length is the one in the header, and its sidecar. Copies them,
@@ -161,14 +164,17 @@ impl FrameWriter {
     /// allow. Cancellation-safe: the next call goes on where this one was dropped.
     ///
     /// # Errors
-    /// If the stream is gone.
+    /// If the stream is gone, or a peer that asked does not take a piece in time: then the stream is given up.
     pub async fn flush(&mut self) -> Result<(), StreamLost> {
         while self.sent < self.pending.len() {
-            let written = self.stream.0.write_chunks(&mut self.pending[self.sent..]).await?;
+            let (since, taken) = *self.piece.get_or_insert_with(|| (Instant::now(), 0));
+            let written = self.stream.write_pieces(&mut self.pending[self.sent..], since).await?;
             self.sent += written.chunks;
+            let taken = taken + written.bytes;
+            self.piece = (taken < ANSWER_PIECE_BYTES).then_some((since, taken));
         }
         self.pending.clear();
-        self.sent = 0;
+        (self.sent, self.piece) = (0, None);
         Ok(())
     }
 

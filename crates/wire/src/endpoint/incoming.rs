@@ -98,7 +98,8 @@ impl Requests {
                 }
                 stream = self.connection.inner().accept_bi() => {
                     let (send, receive) = stream?;
-                    self.begin(ByteSender(send), ByteReceiver(receive));
+                    let stall = self.connection.untaken().stall();
+                    self.begin(ByteSender::answering(send, stall), ByteReceiver(receive));
                 }
             }
         }
@@ -312,14 +313,15 @@ impl Responder {
         span_of(self.call, request)
     }
 
-    /// Answers, and ends the stream. Not cancellation-safe.
+    /// Answers, and ends the stream. An asker who leaves [`MAX_UNTAKEN_BYTES`](crate::limits::MAX_UNTAKEN_BYTES) of answers
+    /// untaken is refused as busy. Not cancellation-safe.
     ///
     /// # Errors
-    /// If the asker is gone, or the answer is longer than a message may be; the asker then gets a refusal.
-    pub async fn respond<T: Message>(mut self, answer: Result<T, Refusal>) -> Result<(), StreamLost> {
+    /// If the asker is gone or takes nothing in time ([`Settings::answer_stall`](super::Settings)), or the answer is longer
+    /// than a message may be; the asker then gets a refusal.
+    pub async fn respond<T: Message>(self, answer: Result<T, Refusal>) -> Result<(), StreamLost> {
         let bytes = answer_bytes(answer.as_ref());
-        self.send.write_all(&bytes).await?;
-        self.send.finish()
+        self.connection.untaken().deliver(self.send, bytes).await
     }
 
     /// Refuses, and ends the stream. Not cancellation-safe.
@@ -372,13 +374,13 @@ impl Responder {
 
     /// Waits until the asker no longer waits for the answer. Cancellation-safe.
     pub async fn abandoned(&mut self) {
-        let _end = self.send.0.stopped().await;
+        self.send.settled().await;
     }
 }
 
 impl fmt::Debug for Responder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Responder({:?}, {:?})", self.send.0.id(), self.permit)
+        write!(f, "Responder({:?}, {:?})", self.send.id(), self.permit)
     }
 }
 

@@ -19,7 +19,7 @@ use super::gate::{Admission, Gate};
 use super::incoming::{Unreadable, code_of, parse};
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
 use super::peer::{Peer, Stranger};
-use super::settings::{Effective, Path, Settings, endpoint_config};
+use super::settings::{Effective, KnownBounds, Path, Settings, endpoint_config};
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use crate::call_id::Received;
 use crate::identity::{Side, tls_server};
@@ -264,10 +264,10 @@ impl Listener {
         let path = Path::to(address.ip(), incoming.local_ip(), settings.jumbo);
         let deadline = settings.handshake;
         let config = self.transports.of(path);
-        let (context, window) = (self.context.clone(), settings.receive_window);
+        let (context, bounds) = (self.context.clone(), settings.of_known());
         // Task: handshake.
         let end = self.handshakes.spawn(async move {
-            let greeted = greet(incoming, config, path, window, &context);
+            let greeted = greet(incoming, config, path, bounds, &context);
             let reason = match tokio::time::timeout(deadline, greeted).await {
                 Ok(Ok(connection)) => return (id, Arrival::Connected(connection)),
                 Ok(Err(reason)) => reason,
@@ -324,13 +324,13 @@ async fn greet(
     incoming: quinn::Incoming,
     config: Arc<quinn::ServerConfig>,
     path: Path,
-    window: u32,
+    bounds: KnownBounds,
     context: &Context,
 ) -> Result<Connection, TurnedAwayReason> {
     let lost = |error: quinn::ConnectionError| TurnedAwayReason::Lost(error.into());
     let connection = incoming.accept_with(config).map_err(lost)?.await.map_err(lost)?;
     let (send, receive) = connection.accept_bi().await.map_err(lost)?;
-    let (mut send, mut receive) = (ByteSender(send), ByteReceiver(receive));
+    let (mut send, mut receive) = (ByteSender::answering(send, bounds.answer_stall), ByteReceiver(receive));
     let hello = match hello(&mut receive).await {
         Ok(hello) => hello,
         Err(NoHello::Lost(lost)) => return Err(TurnedAwayReason::Lost(lost)),
@@ -349,11 +349,12 @@ async fn greet(
             }
             let known_as = String::new();
             // Only nodes send a coordinator more than requests; whoever is anonymous steps sessions.
-            let window = match peer.role {
-                Role::Anonymous | Role::Node => window,
-                _ => window.min(REQUESTER_WINDOW),
+            let receive_window = match peer.role {
+                Role::Anonymous | Role::Node => bounds.receive_window,
+                _ => bounds.receive_window.min(REQUESTER_WINDOW),
             };
-            let made = Acquaintance { peer, version, path, certificate, window, known_as, portion };
+            let bounds = KnownBounds { receive_window, ..bounds };
+            let made = Acquaintance { peer, version, path, certificate, bounds, known_as, portion };
             Ok(Connection::new(connection, made))
         }
         Err(refusal) => {

@@ -150,6 +150,9 @@ pub enum StreamLost {
     /// The stream ended in the middle of a message or a frame.
     #[error("the stream ended in the middle of a message")]
     Cut,
+    /// The peer did not take what it had asked for, or did not finish what it had begun, in time.
+    #[error("the peer is too slow")]
+    TooSlow,
 }
 
 impl From<ReadError> for StreamLost {

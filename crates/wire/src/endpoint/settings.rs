@@ -58,9 +58,12 @@ pub struct Settings {
     /// Bytes a peer that is known may send on all streams together before we have read them: the bound of what one
     /// connection can make us hold. Default 64 MiB; a peer that is not known has 64 KiB.
     pub receive_window: u32,
-    /// Bytes held per connection until they are acknowledged. Default 128 MiB, eight stream windows: one slow stream
-    /// does not stop the others.
+    /// Bytes held per connection until they are acknowledged, of a peer that is known. Default 32 MiB, two stream windows:
+    /// one slow stream does not stop the others. A peer that is not known has 64 KiB.
     pub send_window: u64,
+    /// Time that a peer may take for 256 KiB of an answer that it asked for; then the answer's stream is given up. Default
+    /// 30 s: a link of 70 kbit/s is quick enough.
+    pub answer_stall: Duration,
     /// Bytes that may always be on the way to a peer, however much was lost; see `congestion.rs`. Default 64 KiB, the
     /// answers of some thirty sessions of 64 lanes. On a path that cannot carry that much per round trip it makes
     /// queues longer.
@@ -98,7 +101,8 @@ impl Default for Settings {
             socket_buffer: 8 << 20,
             stream_window: 16 << 20,
             receive_window: 64 << 20,
-            send_window: 128 << 20,
+            send_window: 32 << 20,
+            answer_stall: Duration::from_secs(30),
             least_window: 64 << 10,
             keep_alive: Duration::from_secs(5),
             idle: Duration::from_secs(15),
@@ -113,6 +117,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    pub(crate) const fn of_known(&self) -> KnownBounds {
+        let Self { receive_window, send_window, answer_stall, .. } = *self;
+        KnownBounds { receive_window, send_window, answer_stall }
+    }
+
     /// Returns the settings of a connection over `path` at its beginning: with a stranger's bounds, which the
     /// connection widens once its peer is known.
     pub(crate) fn transport(&self, path: Path) -> Arc<TransportConfig> {
@@ -123,7 +132,7 @@ impl Settings {
             .datagram_receive_buffer_size(None)
             .stream_receive_window(self.stream_window.into())
             .receive_window(STRANGER_WINDOW.min(self.receive_window).into())
-            .send_window(self.send_window)
+            .send_window(u64::from(STRANGER_WINDOW).min(self.send_window))
             .keep_alive_interval(Some(self.keep_alive))
             // Cubic with the default first datagram size: one above the congestion window would never be sent.
             .congestion_controller_factory(Arc::new(SteadyCubic::new(self.least_window)))
@@ -153,6 +162,17 @@ impl Settings {
         };
         Ok((socket, effective))
     }
+}
+
+/// The bounds of a connection whose peer is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownBounds {
+    /// Bytes that the peer may have on the way.
+    pub(crate) receive_window: u32,
+    /// Bytes that are held for the peer until it acknowledges them.
+    pub(crate) send_window: u64,
+    /// Time that the peer may take for a piece of an answer.
+    pub(crate) answer_stall: Duration,
 }
 
 /// Asks the peer to acknowledge at once. The default is to wait 25 ms for a second packet to acknowledge together with

@@ -1,23 +1,77 @@
 //! The two directions of a stream, for bytes and for control messages among them.
 
-use quinn::{RecvStream, SendStream};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quinn::{RecvStream, SendStream, StreamId, Written};
+use tokio::time::timeout;
 
 use super::lost::{CloseCode, StreamLost};
 use crate::control::{self, ControlError};
+use crate::limits::ANSWER_PIECE_BYTES;
 
 /// The sending direction of a stream. After it is dropped, data that was written is still delivered, and then the
 /// stream ends.
 #[derive(Debug)]
-pub struct ByteSender(pub(crate) SendStream);
+pub struct ByteSender {
+    stream: SendStream,
+    /// Time that the peer may take for [`ANSWER_PIECE_BYTES`]; `None` leaves that to whoever sends.
+    stall: Option<Duration>,
+}
 
 impl ByteSender {
+    /// Makes the sending direction of a stream that this side opened: its owner has a deadline for the whole.
+    pub(crate) const fn asking(stream: SendStream) -> Self {
+        Self { stream, stall: None }
+    }
+
+    /// Makes the sending direction of a stream that the peer opened, who has so long to take each piece.
+    pub(crate) const fn answering(stream: SendStream, stall: Duration) -> Self {
+        Self { stream, stall: Some(stall) }
+    }
+
+    pub(crate) fn id(&self) -> StreamId {
+        self.stream.id()
+    }
+
     /// Sends all of `bytes` and returns when the connection has taken them, which is as soon as its windows allow. Not
     /// cancellation-safe: some may have been taken.
     ///
     /// # Errors
-    /// If the stream is gone.
+    /// If the stream is gone, or a peer that asked takes nothing: then the stream is given up.
     pub async fn write_all(&mut self, bytes: &[u8]) -> Result<(), StreamLost> {
-        Ok(self.0.write_all(bytes).await?)
+        for piece in bytes.chunks(ANSWER_PIECE_BYTES) {
+            let stall = self.stall;
+            let written = self.stream.write_all(piece);
+            match within(stall, written).await {
+                Some(written) => written?,
+                None => return Err(self.untaken()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends some of `pieces` and returns how many as a whole, and how many bytes; the peer is given what is left of its
+    /// time since `since`. Cancellation-safe.
+    ///
+    /// # Errors
+    /// As [`ByteSender::write_all`].
+    pub(crate) async fn write_pieces(
+        &mut self,
+        pieces: &mut [Bytes],
+        since: Instant,
+    ) -> Result<Written, StreamLost> {
+        let stall = self.stall.map(|stall| stall.saturating_sub(since.elapsed()));
+        let written = self.stream.write_chunks(pieces);
+        match within(stall, written).await {
+            Some(written) => Ok(written?),
+            None => Err(self.untaken()),
+        }
+    }
+
+    fn untaken(&mut self) -> StreamLost {
+        self.give_up(CloseCode::TooSlow);
+        StreamLost::TooSlow
     }
 
     /// Ends the stream after what was sent.
@@ -25,19 +79,27 @@ impl ByteSender {
     /// # Errors
     /// If the stream is gone.
     pub fn finish(&mut self) -> Result<(), StreamLost> {
-        self.0.finish().map_err(|_| StreamLost::ByUs)
+        self.stream.finish().map_err(|_| StreamLost::ByUs)
     }
 
     /// Gives the stream up; data that is not delivered yet never is.
     pub fn give_up(&mut self, code: CloseCode) {
         // Already finished and delivered is as good.
-        let _reset = self.0.reset(code.number());
+        let _reset = self.stream.reset(code.number());
     }
 
     /// Waits until the peer has everything after [`ByteSender::finish`], or has lost interest, or the connection is
     /// gone. Cancellation-safe.
     pub async fn settled(&mut self) {
-        let _end = self.0.stopped().await;
+        let _end = self.stream.stopped().await;
+    }
+}
+
+/// Waits for `done`, at most for `limit` if there is one; `None` if that is over.
+pub(super) async fn within<T>(limit: Option<Duration>, done: impl Future<Output = T>) -> Option<T> {
+    match limit {
+        Some(limit) => timeout(limit, done).await.ok(),
+        None => Some(done.await),
     }
 }
 
