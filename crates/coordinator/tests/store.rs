@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rollhouse_coordinator::{Receive, Store, StoreConfig, StoreError};
 use rollhouse_core::RunId;
 use rollhouse_env::Registry;
+use rollhouse_replay::limits::LEAST_SEGMENT_COST;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{
     Disk, Library, LibraryEpisode, OpenError, Query, RealDisk, Recorder, RecorderConfig, Replays, SetAside,
@@ -74,6 +75,11 @@ fn recorded(node: &'static str, what: &Play) -> Vec<Parcel> {
 
 fn cart_pole() -> Play {
     Play { lanes: 4, ..Play::new("CartPole-v1", 200) }
+}
+
+/// The budget for just these segments: each counts as a block of the disk at least.
+fn room_for(sizes: &[u64]) -> u64 {
+    sizes.iter().map(|bytes| (*bytes).max(LEAST_SEGMENT_COST)).sum()
 }
 
 fn open_with(disk: &FaultyDisk, budget_bytes: u64) -> Result<Store, OpenError> {
@@ -281,7 +287,7 @@ fn beyond_the_budget_the_oldest_segments_are_dropped_whole_and_counted() {
     let disk = FaultyDisk::new();
     let parcels = recorded("node-a", &cart_pole());
     let sizes: Vec<u64> = parcels.iter().map(|parcel| parcel.ship.bytes).collect();
-    let store = open_with(&disk, sizes[2] + sizes[3]).unwrap();
+    let store = open_with(&disk, room_for(&sizes[2..])).unwrap();
     for parcel in &parcels {
         ship(&store, parcel).unwrap();
     }
@@ -304,7 +310,7 @@ fn beyond_the_budget_the_oldest_segments_are_dropped_whole_and_counted() {
 fn a_folder_whose_last_segment_was_dropped_goes_with_it_and_comes_back_when_its_node_ships_again() {
     let disk = FaultyDisk::new();
     let (first, second) = (recorded("node-a", &cart_pole()), recorded("node-b", &cart_pole()));
-    let store = open_with(&disk, first[0].ship.bytes + second[0].ship.bytes).unwrap();
+    let store = open_with(&disk, room_for(&[first[0].ship.bytes, second[0].ship.bytes])).unwrap();
     let names = || {
         let listing = store.list("", "").unwrap().entries;
         listing.into_iter().filter(|entry| entry.bytes.is_none()).map(|entry| entry.name).collect::<Vec<_>>()
