@@ -80,6 +80,9 @@ pub const MAX_WAITERS: usize = 16;
 pub const MAX_ATTEMPTS: usize = 3;
 /// Number of transports by which running sessions are counted apart.
 pub const MAX_TRANSPORTS: usize = 16;
+/// Number of segments on the disk of a store, each of which takes a few hundred bytes of memory. Beyond it the oldest are dropped, or
+/// leave for the archive, as if they had more bytes than the budget.
+pub const MAX_STORE_SEGMENTS: usize = 1 << 20;
 /// Number of failures in a pool's status.
 pub const MAX_FAILURES: usize = 8;
 /// Bytes of one failure in a pool's status.

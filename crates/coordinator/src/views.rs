@@ -291,7 +291,10 @@ mod tests {
         bytes.clear();
         control::encode(&NodeList { nodes, omitted }, &mut bytes).unwrap();
         let long = "u".repeat(MAX_CONTROL_BYTES);
-        let endless = NodeStatus { unfit: Some(Unfit { takes: Takes::Nothing, reason: UnfitReason::Disk, why: long }), ..wordy };
+        let endless = NodeStatus {
+            unfit: Some(Unfit { takes: Takes::Nothing, reason: UnfitReason::Disk, why: long }),
+            ..wordy
+        };
         assert_eq!(fitting([endless].into_iter()), (Vec::new(), 1));
     }
 }

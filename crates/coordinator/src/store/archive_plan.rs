@@ -16,7 +16,7 @@ use std::time::Duration;
 use rollhouse_archive::SegmentId;
 use rollhouse_core::{BackOff, RestartDecision};
 
-use super::shelf::MAX_STORE_SEGMENTS;
+use crate::limits::MAX_STORE_SEGMENTS;
 
 /// A task for the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use super::archive_plan::{ArchivePlan, Standing};
 use super::arrivals::Arrival;
 use super::counting::{add_all, take_all};
 use super::quarantine::{Quarantine, Quarantined};
+use crate::limits::MAX_STORE_SEGMENTS;
 
 /// The segments in stock and those that are set aside.
 #[derive(Debug, Default)]
@@ -478,9 +479,6 @@ fn ranges_of(summary: &SegmentSummary) -> Vec<LaneRange> {
     ranges
 }
 
-/// Number of segments on this disk, each of which takes a few hundred bytes of memory. Beyond it the oldest are dropped, or
-/// leave for the archive, as if they had more bytes than the budget.
-pub(super) const MAX_STORE_SEGMENTS: usize = 1 << 20;
 /// Number of ranges of numbers that are kept of a segment.
 const MAX_RANGES: usize = 64;
 /// Number of times that a new segment is refused because another one that it may contradict cannot be read.
