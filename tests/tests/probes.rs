@@ -8,6 +8,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
+use rollhouse_client::{Address, ConnectOptions, PoolRequest};
+use rollhouse_engine::Reset;
 use rollhouse_tests::{Cluster, Done, Folder, Service, rollhouse, run, succeed};
 use serde_json::Value;
 
@@ -125,12 +127,41 @@ fn a_service_shows_a_renewed_certificate_without_a_restart() {
 
 /// When the certificate of the service with that page ends, if it says.
 fn expiry(page: &str) -> Option<f64> {
+    figure(page, "rollhouse_certificate_expiry_time_seconds")
+}
+
+/// A figure of the service with that page, if it says.
+fn figure(page: &str, name: &str) -> Option<f64> {
     let mut stream = TcpStream::connect(page).unwrap();
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    let named = "rollhouse_certificate_expiry_time_seconds ";
-    Some(answer.lines().find_map(|line| line.strip_prefix(named))?.parse().unwrap())
+    let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ').map(|number| number.parse().unwrap());
+    answer.lines().find_map(of)
+}
+
+/// Symptom: a node that stopped, which takes up to 20 s, had no figures any more, as if it had done nothing.
+/// Cause: they were shown of a node that runs alone. Fix: they are shown until nobody is answered any more.
+#[test]
+fn a_node_shows_its_figures_while_it_stops() {
+    let cluster = Cluster::new(&["one"]);
+    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let mut node = Service::start(cluster.folder(), &["node", "--data", "one", "--coordinator", &address]);
+    let page = page_of(&mut node);
+    node.hear("joined the coordinator");
+    let connect = fs::read_to_string(cluster.connection("trainer", &address)).unwrap();
+    let connect: Address = connect.trim().parse().unwrap();
+    let trainer = rollhouse_client::Cluster::connect(&connect, ConnectOptions::default(), None).unwrap();
+    let mut pool = trainer.open_pool(PoolRequest::new("CartPole-v1", 4)).unwrap();
+    pool.reset(&Reset::seeded(1, 4)).unwrap();
+    node.signal("TERM");
+    // It waits for its trainer to move the lanes, which does not step.
+    node.hear("stopping; ");
+    assert_eq!(figure(&page, "rollhouse_sessions_opened_total"), Some(1.0));
+    drop(pool);
+    drop(trainer);
+    assert!(node.end().success());
+    assert!(coordinator.end().success());
 }
 
 #[test]

@@ -15,6 +15,7 @@ use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Recorder, RunRecorder};
 
 use super::carriers::LaneOrder;
+use super::returns::Returns;
 use super::rows::{Row, Shape};
 
 /// Far longer than anything takes; only a test that fails waits for it.
@@ -46,6 +47,7 @@ pub(crate) struct Lanes {
     shape: Shape,
     /// The newest rows.
     pub(crate) rows: Vec<Row>,
+    returns: Returns,
 }
 
 impl InProcess {
@@ -94,7 +96,7 @@ impl InProcess {
 
 impl Lanes {
     pub(crate) fn new(held: Held, asked: &LaneOrder, shape: Shape) -> Self {
-        Self { held, autoreset: asked.autoreset, shape, rows: Vec::new() }
+        Self { held, autoreset: asked.autoreset, shape, rows: Vec::new(), returns: Returns::default() }
     }
 
     pub(crate) fn reset(&mut self, reset: &Reset) -> &[Row] {
@@ -106,6 +108,7 @@ impl Lanes {
             }
             Held::OnNodes(lanes) => self.shape.rows(&lanes.pool.reset(reset).unwrap()),
         };
+        self.returns.begin(self.rows.len(), &reset.mask);
         &self.rows
     }
 
@@ -124,6 +127,10 @@ impl Lanes {
                 self.shape.rows(&lanes.pool.step().map_err(|error: StepError| error.to_string())?)
             }
         };
+        for lane in 0..self.rows.len() {
+            let is_lost = self.loss(lane).is_some();
+            self.returns.add(lane, &self.rows[lane], is_lost);
+        }
         Ok(&self.rows)
     }
 
@@ -150,7 +157,12 @@ impl Lanes {
             Held::InProcess(lanes) => lanes.engine.recv(min, PATIENCE).unwrap(),
             Held::OnNodes(lanes) => lanes.pool.recv(min, PATIENCE).unwrap(),
         };
-        self.shape.received(&received)
+        let rows = self.shape.received(&received);
+        for (lane, row) in &rows {
+            let is_lost = self.loss(*lane as usize).is_some();
+            self.returns.add(*lane as usize, row, is_lost);
+        }
+        rows
     }
 
     /// Why a lane is lost.
@@ -172,6 +184,17 @@ impl Lanes {
 
     /// What was counted of the lanes of all sessions; of the timings the number of batches.
     pub(crate) fn statistics(&mut self) -> Vec<StatisticsAnswer> {
+        let answers = self.counted();
+        self.returns.check(&answers, &format!("{:?}", self.autoreset));
+        answers
+    }
+
+    /// Compares returns and lengths of finished episodes with what the rows say.
+    pub(crate) fn check_returns(&mut self) {
+        let _the_same = self.statistics();
+    }
+
+    fn counted(&mut self) -> Vec<StatisticsAnswer> {
         let answers = match &mut self.held {
             Held::InProcess(lanes) => vec![lanes.ask::<Statistics>(Nothing {}).unwrap()],
             Held::OnNodes(lanes) => lanes.pool.statistics().unwrap(),

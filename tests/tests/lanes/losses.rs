@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Interruption, OptionValue, Outcome};
-use rollhouse_engine::{LaneOptions, Reset};
+use rollhouse_engine::{AttributeValue, LaneOptions, Reset};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::carriers::{LANES, LaneOrder, Pair};
@@ -62,6 +62,10 @@ pub(super) fn a_lane_that_fails_is_lost_alone_with_the_cause_and_comes_back(suit
     }
     assert_eq!(both.lanes.rows[LANE].flags, [0, 0, 1], "{}", both.what);
     assert_eq!(both.lanes.statistics()[0].restarts, 1, "{}", both.what);
+    // It plays on, and no return has a reward of the episode that was lost.
+    both.lanes.set("panic_at", &[AttributeValue::Scalar(OptionValue::Int(-1))]).unwrap();
+    both.play_and_compare(100, |lane| lane != LANE);
+    both.lanes.check_returns();
 }
 
 /// Kernels that hang are no lanes that are lost: their session is.
@@ -97,4 +101,12 @@ pub(super) fn a_worker_that_is_killed_costs_its_own_lanes(pair: Pair) {
     }
     let blocks = [0..BLOCK_LANES, BLOCK_LANES..2 * BLOCK_LANES, 2 * BLOCK_LANES..LANES];
     expect_lost(&mut both, &blocks, Interruption::Crashed);
+    let lost: Vec<usize> = both.lanes.lost().into_iter().map(|(lane, _)| lane).collect();
+    let began = Instant::now();
+    while !both.lanes.lost().is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{}: they do not come back", both.what);
+        both.play_and_compare(1, |lane| !lost.contains(&lane));
+    }
+    both.play_and_compare(100, |lane| !lost.contains(&lane));
+    both.lanes.check_returns();
 }

@@ -14,6 +14,7 @@ mod losses;
 #[path = "../../../crates/client/tests/nodes/mod.rs"]
 mod nodes;
 mod recordings;
+mod returns;
 mod rows;
 
 use rollhouse_core::{AutoresetMode, Distribution, OptionValue, random_bits};
@@ -149,6 +150,8 @@ fn lanes_that_finish_in_any_order_play_the_episodes_of_lockstep(suite: &Suite) {
             send_as_they_come(&mut both.lanes, &wanted, min);
             // Lockstep goes on from there.
             both.play(3);
+            both.lanes.check_returns();
+            both.kernels.check_returns();
         }
     }
 }
@@ -161,13 +164,16 @@ fn action(lane: u32, step: u64) -> i64 {
 
 /// Sends each lane as soon as it is received, until each has played all steps.
 fn send_as_they_come(lanes: &mut Lanes, wanted: &[Vec<Row>], min: usize) {
-    let mut taken = [0u64; LANES];
+    let (mut taken, mut version) = ([0u64; LANES], 0);
     let (mut idle, mut outstanding): (Vec<u32>, usize) = ((0..LANES as u32).collect(), 0);
     loop {
         // Some wait until the next time, so that lanes are sent while others are under way.
         let held = if outstanding > 0 { idle.len() / 3 } else { 0 };
         let sent: Vec<u32> = idle.drain(held..).collect();
         let actions: Vec<i64> = sent.iter().map(|&lane| action(lane, taken[lane as usize])).collect();
+        // Lanes that finish together have been sent under different versions of the policy.
+        version += 1;
+        lanes.set_policy_version(version);
         lanes.send(&sent, &actions);
         outstanding += sent.len();
         if outstanding == 0 {
