@@ -370,7 +370,7 @@ fn readers_that_do_not_read_hold_up_nobody_else() {
 
 /// The bytes of a segment with episodes.
 fn recorded(stage: &Stage) -> Vec<u8> {
-    use play::{Play, play};
+    use crate::stage::{Play, play};
     let dir = stage.path().join("spool");
     play(
         std::sync::Arc::new(rollhouse_replay::RealDisk),
@@ -379,9 +379,6 @@ fn recorded(stage: &Stage) -> Vec<u8> {
     );
     std::fs::read(rollhouse_replay::segment_path(&dir, 1)).unwrap()
 }
-
-#[path = "../../../replay/tests/stage/mod.rs"]
-mod play;
 
 // What tells the operator is called by whatever has something to say: a panic in it, or a long wait, is one there.
 
