@@ -168,6 +168,6 @@ mod tests {
     #[test]
     fn the_id_that_is_documented_is_that_of_its_owner() {
         let id = RunId::from_u128(0x0198_0000_0000_7000_8000_0000_0000_0000);
-        assert_eq!(bound(id, "ada").as_u128() as u32, 0x044d_4695);
+        assert_eq!(pool_id_of("ada", id).as_u128() as u32, 0x044d_4695);
     }
 }

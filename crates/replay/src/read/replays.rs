@@ -1,6 +1,6 @@
 //! Reading a folder of recordings.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -365,11 +365,14 @@ impl Replays {
             let Found::Record(offset, header, payload) = found else { continue };
             let key = segment.runs.get(header.run).filter(|run| run.tag() == header.tag);
             let (Kind::Chunk, Some(key)) = (header.kind, key) else { continue };
-            if !decoders.contains_key(&header.run) {
-                let Some(run) = self.info(segment, key) else { continue };
-                decoders.insert(header.run, (run.clone(), Decoder::of_run(&run)));
-            }
-            let Some((run, decoder)) = decoders.get_mut(&header.run) else { continue };
+            let (run, decoder) = match decoders.entry(header.run) {
+                btree_map::Entry::Occupied(known) => known.into_mut(),
+                btree_map::Entry::Vacant(unknown) => {
+                    let Some(run) = self.info(segment, key) else { continue };
+                    let decoder = Decoder::of_run(&run);
+                    unknown.insert((run, decoder))
+                }
+            };
             if let Ok(columns) = decoder.decode(&header, payload) {
                 visit(run, decoder, offset, &header, &columns);
             }
