@@ -169,7 +169,9 @@ INTERNALS = {
          [("sum by (reason) (rollhouse_unfit{$by})", "{{reason}}")]),
         ("Registered", "bool_yes_no", "Whether a coordinator has the node.", [("rollhouse_registered{$by}", "{{instance}}")]),
         ("Term", "short", "The coordinator's term, one more at each start; and how often its process made it anew.",
-         [("rollhouse_coordinator_term{$in}", "term"), ("sum(rollhouse_coordinator_restarts_total{$in})", "made anew")]),
+         [("rollhouse_coordinator_term{$in}", "term"), ("sum(rollhouse_coordinator_restarts_total{$in})", "made anew"),
+          ("sum(rollhouse_audit_lines_total{$in})", "changes in the audit"),
+          ("sum(rollhouse_audit_failures_total{$in})", "refused for the audit")]),
     ],
     "Recorder": [
         ("Recorded", "ops", "Episodes a second whose end was recorded, and of those that survive a power cut.",

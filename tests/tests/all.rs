@@ -3,6 +3,7 @@
 
 mod archive;
 mod archiving;
+mod audit;
 mod bad_input;
 mod bench;
 mod chaos;

@@ -22,10 +22,11 @@ use rollhouse_core::{EpisodeName, RecordRule};
 use rollhouse_policy::Builtin;
 
 pub(crate) use cluster::{
-    CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsRevokeArgs, CertsRevokedArgs, CertsWhat,
-    CloseArgs, ConfigArgs, ConfigCheckArgs, ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs,
-    DoctorArgs, DoctorRole, DrainArgs, HealthArgs, LookArgs, NodeArgs, ServiceArgs, TokenArgs,
-    TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
+    AuditArgs, CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsRevokeArgs, CertsRevokedArgs,
+    CertsWhat, CloseArgs, ConfigArgs, ConfigCheckArgs, ConfigShowArgs, ConfigWhat, ConnectArgs,
+    CoordinatorArgs, DoctorArgs, DoctorRole, DrainArgs, HealthArgs, LookArgs, NodeArgs, ServiceArgs,
+    TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenRotateArgs, TokenWhat, UndrainArgs,
+    UpArgs,
 };
 pub(crate) use env_options::OptionArgs;
 pub(crate) use export::{ExportArgs, FilterArgs, ImportArgs};
@@ -109,8 +110,10 @@ pub(crate) enum Command {
     Undrain(UndrainArgs),
     /// Make the certificates of a cluster's processes
     Certs(CertsArgs),
-    /// Make, revoke and list the tokens of a cluster's users
+    /// Make, rotate, revoke and list the tokens of a cluster's users
     Token(TokenArgs),
+    /// Show who changed what at a coordinator
+    Audit(AuditArgs),
     /// Check a service's settings, or show them with where each comes from
     Config(ConfigArgs),
     /// Print the script with which a shell completes this command

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::args::{
     CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsRevokeArgs, CertsRevokedArgs, CertsWhat,
 };
+use crate::audit_note;
 use crate::failure::{Failure, Status};
 use crate::human::{When, counted, rfc3339};
 use crate::output::{Output, say};
@@ -139,6 +140,8 @@ fn revoke(args: &CertsRevokeArgs, out: &mut Output) -> Result<Status, Failure> {
     let held = open_regular_with(OpenOptions::new().create(true).append(true).mode(0o600), &lock);
     let _held =
         held.and_then(|file| file.lock().map(|()| file)).map_err(|error| cannot_write(&lock, &error))?;
+    let subject = format!("{} `{}`", args.role.word(), args.name);
+    audit_note::note(&args.folder.data, "certificate_revoke", &subject)?;
     let mut revoked = Revoked::read(&path).map_err(|error| Failure::of(Status::Usage, &error))?;
     let certified = Certified { role: args.role, name: args.name.clone() };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -338,6 +338,7 @@ impl Figures for CoordinatorWatch {
             links,
             closed_links,
             archive,
+            audit,
             ..
         } = figures;
         CoordinatorSample {
@@ -353,6 +354,7 @@ impl Figures for CoordinatorWatch {
                 .iter()
                 .map(|(&(kind, result), &count)| (kind.word(), result, count))
                 .collect(),
+            audit: (audit.lines, audit.failures),
         }
         .put(page);
         archive_sample(&archive.unwrap_or_default()).put(page);

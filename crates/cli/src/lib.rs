@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod audit;
+mod audit_note;
 mod budget;
 pub mod certs;
 mod close;
@@ -156,6 +158,7 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Undrain(args) => look::undrain(&args, out),
         Command::Certs(args) => certs::run(&args.what, out),
         Command::Token(args) => token::run(&args.what, out),
+        Command::Audit(args) => audit::run(&args, out),
         Command::Config(args) => settings::run(&args.what, out),
         Command::Completions(args) => completions::for_shell(&args, out),
         Command::Man(args) => completions::pages(&args),

@@ -10,7 +10,8 @@ use rollhouse_wire::{
 };
 use serde::Serialize;
 
-use crate::args::{TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat};
+use crate::args::{TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenRotateArgs, TokenWhat};
+use crate::audit_note;
 use crate::failure::{Failure, Status};
 use crate::human::{Count, When, rfc3339};
 use crate::output::{Output, say};
@@ -20,6 +21,7 @@ use crate::table::{Align, Table};
 pub(crate) fn run(what: &TokenWhat, out: &mut Output) -> Result<Status, Failure> {
     match what {
         TokenWhat::Create(args) => create(args, out),
+        TokenWhat::Rotate(args) => rotate(args, out),
         TokenWhat::Revoke(args) => revoke(args, out),
         TokenWhat::Ls(args) => list(args, out),
     }
@@ -40,6 +42,7 @@ fn create(args: &TokenCreateArgs, out: &mut Output) -> Result<Status, Failure> {
     let now = SystemTime::now();
     // Before there is a token that nobody is shown.
     let ca = args.address.as_ref().map(|_| fingerprint(&args.folder.data)).transpose()?;
+    audit_note::note(&args.folder.data, "token_create", &format!("{} `{}`", new.role.word(), new.name))?;
     let (record, token) = open(&args.folder.data)?.create(&new, now).map_err(failure)?;
     let connect = args.address.as_ref().zip(ca).map(|(address, ca)| connection(address, &token, &ca));
     let connect = connect.transpose()?;
@@ -122,9 +125,38 @@ fn connection(address: &str, token: &str, ca: &str) -> Result<String, Failure> {
     }
 }
 
+/// Gives a token another secret. Nothing is printed of the one before.
+fn rotate(args: &TokenRotateArgs, out: &mut Output) -> Result<Status, Failure> {
+    existing(&args.folder.data)?;
+    let now = SystemTime::now();
+    // Before there is a secret that nobody is shown.
+    let ca = args.address.as_ref().map(|_| fingerprint(&args.folder.data)).transpose()?;
+    let tokens = open(&args.folder.data)?;
+    audit_note::note(&args.folder.data, "token_rotate", &args.id)?;
+    let (record, token) = tokens.rotate(&args.id, args.grace, now).map_err(failure)?;
+    let connect = args.address.as_ref().zip(ca).map(|(address, ca)| connection(address, &token, &ca));
+    let connect = connect.transpose()?;
+    if args.json {
+        let listed = Listed::of(&record, now);
+        out.json(&Created { token: &token, connect: connect.as_deref(), listed })?;
+        return Ok(Status::Done);
+    }
+    let until = record.earlier_until().map(|at| format!("until {} (UTC)", When(at * 1000)));
+    let until = until.unwrap_or_else(|| "no longer".to_owned());
+    say(&format!(
+        "the token {} of the {} `{}` has another secret, which is shown only now; the one before holds {until}:",
+        record.id,
+        record.role.word(),
+        record.name
+    ));
+    writeln!(out, "{}", connect.as_ref().unwrap_or(&token))?;
+    Ok(Status::Done)
+}
+
 fn revoke(args: &TokenRevokeArgs, out: &mut Output) -> Result<Status, Failure> {
     existing(&args.folder.data)?;
     let now = SystemTime::now();
+    audit_note::note(&args.folder.data, "token_revoke", &args.id)?;
     let record = open(&args.folder.data)?.revoke(&args.id, now).map_err(failure)?;
     if args.json {
         out.json(&Listed::of(&record, now))?;
@@ -211,6 +243,9 @@ struct Listed<'a> {
     state: &'static str,
     created: String,
     expires: Option<String>,
+    /// Until when the secret before the last rotation holds, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    earlier_until: Option<String>,
     /// The terms of a join token: which nodes it lets in, and how many it has let in.
     join: Option<&'a JoinTerms>,
 }
@@ -236,6 +271,7 @@ impl<'a> Listed<'a> {
             state: state(record, now),
             created: rfc3339(record.created * 1000),
             expires: record.expires.map(|at| rfc3339(at * 1000)),
+            earlier_until: record.earlier_until().map(|at| rfc3339(at * 1000)),
             join: record.join.as_ref(),
         }
     }
@@ -255,7 +291,7 @@ fn state(record: &TokenRecord, now: SystemTime) -> &'static str {
         Ok(()) => "valid",
         Err(TokenRefused::Revoked) => "revoked",
         Err(TokenRefused::Expired { .. }) => "expired",
-        Err(TokenRefused::NotValid) => "not valid",
+        Err(TokenRefused::NotValid | TokenRefused::Replaced) => "not valid",
     }
 }
 
@@ -267,7 +303,7 @@ pub fn failure(error: TokenFileError) -> Failure {
         | TokenFileError::Name(_)
         | TokenFileError::Terms
         | TokenFileError::Reads(_) => Status::Usage,
-        TokenFileError::TooMany => Status::Refused,
+        TokenFileError::TooMany | TokenFileError::Over(..) => Status::Refused,
         TokenFileError::Read { .. }
         | TokenFileError::Parse { .. }
         | TokenFileError::Write { .. }

@@ -74,7 +74,7 @@ impl NodeCertifier {
             let key = RequestedKey::read(&enroll.request).map_err(|error| bad(&error))?;
             return Ok(AdmittedRequest { node, key, token: None });
         }
-        let Credential::Token(id) = &peer.credential else {
+        let Credential::Token { id, .. } = &peer.credential else {
             return Err(Refusal::new(RefusalCode::Forbidden, "a machine joins by a join token"));
         };
         let record = self.tokens.list().into_iter().find(|token| token.id == *id);

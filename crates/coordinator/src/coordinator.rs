@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tracing::{dispatcher, error};
 
 use crate::actor::{CoordinatorActor, Leave};
+use crate::audit::AuditLog;
 use crate::certifier::{EnrolmentConfig, NodeCertifier};
 use crate::cluster::{Cluster, SecretSource};
 use crate::data::{DataError, DataFolder, learns_terms};
@@ -143,7 +144,8 @@ impl Coordinator {
         let (term, boot) = (data.term(), drawn_boot()?);
         let own = SeenTerm { term, boot };
         let roster = Roster::read(&RealDisk, &config.data);
-        let published = Arc::new(Published::new(learns_terms(term, config.least_term)));
+        let published =
+            Arc::new(Published::new(learns_terms(term, config.least_term), AuditLog::of(&config.data)));
         let (stop, stopped) = oneshot::channel();
         let (ready, bound) = sync_channel(1);
         let (end, ended) = sync_channel(1);

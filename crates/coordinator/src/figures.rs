@@ -1,6 +1,7 @@
 //! The coordinator's figures, which other threads can read.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -9,6 +10,7 @@ use rollhouse_wire::{
     LogLine, RefusalCode, RefusalLog, Role, UnfitReason,
 };
 
+use crate::audit::{AuditCounts, AuditLog};
 use crate::limits::TICK;
 use crate::store::{ArchiveFigures, Store, StoreCounts};
 use crate::waiting::WaitingLanes;
@@ -38,6 +40,8 @@ pub struct CoordinatorFigures {
     pub links: Vec<(Role, LinkFigures)>,
     /// Bytes, packets and events of closed connections, added up by role; the other figures are those of the last one.
     pub closed_links: BTreeMap<Role, LinkFigures>,
+    /// Counts of its audit.
+    pub audit: AuditCounts,
     /// Whether the thread that decides has made progress of late.
     pub alive: bool,
 }
@@ -67,6 +71,8 @@ pub(crate) struct Published {
     began: Instant,
     /// Whether greater terms are learned from nodes.
     learns: bool,
+    /// The changes that were asked for.
+    pub(crate) audit: Arc<AuditLog>,
     /// Times of requests.
     pub(crate) calls: CallTimes,
 }
@@ -103,7 +109,7 @@ struct PublishedState {
 }
 
 impl Published {
-    pub(crate) fn new(learns: bool) -> Self {
+    pub(crate) fn new(learns: bool, audit: AuditLog) -> Self {
         let state = PublishedState {
             status: None,
             cluster: ClusterFigures::default(),
@@ -117,7 +123,8 @@ impl Published {
             connections: BTreeMap::new(),
             closed: BTreeMap::new(),
         };
-        Self { state: Mutex::new(state), began: Instant::now(), learns, calls: CallTimes::default() }
+        let (audit, calls) = (Arc::new(audit), CallTimes::default());
+        Self { state: Mutex::new(state), began: Instant::now(), learns, audit, calls }
     }
 
     pub(crate) fn put(&self, status: ClusterStatus, cluster: ClusterFigures) {
@@ -182,6 +189,7 @@ impl Published {
             calls: self.calls.histograms(),
             links: Vec::new(),
             closed_links: state.closed.clone(),
+            audit: self.audit.counts(),
             alive: at.elapsed() < STUCK_AFTER,
         };
         drop(state);

@@ -26,6 +26,7 @@
 
 mod actor;
 mod admission;
+mod audit;
 mod behind;
 mod certifier;
 mod claims;
@@ -65,6 +66,7 @@ mod views;
 mod waiting;
 mod watching;
 
+pub use audit::{AuditCounts, AuditLine, AuditLog};
 pub use certifier::EnrolmentConfig;
 pub use cluster::{Cluster, SecretSource};
 pub use coordinator::{ArchiveSettings, Coordinator, CoordinatorConfig, CoordinatorError, Stopped};

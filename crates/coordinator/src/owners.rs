@@ -96,7 +96,7 @@ fn token_of(owner: &str) -> Option<&str> {
 /// Returns the reason why a connection is to end; `None` while the credential that its peer showed holds.
 pub(crate) fn refusal(connection: &Connection, tokens: &Tokens, now: SystemTime) -> Option<String> {
     match &connection.peer().credential {
-        Credential::Token(id) => tokens.holds(id, now).err().map(|why| why.to_string()),
+        Credential::Token { id, secret } => tokens.admits(id, *secret, now).err().map(|why| why.to_string()),
         Credential::Certificate => connection.certificate()?.certify(now).err().map(|why| why.to_string()),
         Credential::None => None,
     }

@@ -230,10 +230,7 @@ async fn answer(
         // The next look at all peers counts it and ends the connection.
         return responder.refuse(Refusal::new(RefusalCode::Unauthenticated, why)).await;
     }
-    let checked = check_pool(connection, &request)
-        .and_then(|()| check_reads(connection, &request))
-        .and_then(|()| check_going(service, &request));
-    if let Err(refusal) = checked {
+    if let Err(refusal) = admitted(connection, service, &request).await {
         return service.refuse(responder, refusal).await;
     }
     let asked = match request {
@@ -301,6 +298,14 @@ async fn answer_from_store(
             service.refuse(responder, Refusal::new(RefusalCode::Unsupported, message)).await
         }
     }
+}
+
+/// Refuses what may not be asked, and notes what is audited.
+async fn admitted(connection: &Connection, service: &Arc<Service>, request: &Request) -> Result<(), Refusal> {
+    check_pool(connection, request)?;
+    check_reads(connection, request)?;
+    check_going(service, request)?;
+    service.audited(connection, request).await
 }
 
 /// Refuses what begins something while the coordinator is going away.

@@ -1,5 +1,6 @@
 //! What the tasks of a connection share.
 
+mod auditing;
 mod enrolling;
 mod streaming;
 

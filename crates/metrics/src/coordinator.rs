@@ -28,6 +28,8 @@ pub struct CoordinatorSample {
     pub store_dropped_segments: u64,
     /// Certificates that were asked for: purpose, result, and number.
     pub enrolments: Vec<(&'static str, &'static str, u64)>,
+    /// Number of lines written to the audit, and of those that could not be written.
+    pub audit: (u64, u64),
 }
 
 impl CoordinatorSample {
@@ -53,6 +55,8 @@ impl CoordinatorSample {
         STORED_BYTES,
         DROPPED,
         ENROLMENTS,
+        AUDIT_LINES,
+        AUDIT_FAILURES,
     ];
 
     /// Puts the figures on a page.
@@ -84,6 +88,8 @@ impl CoordinatorSample {
         page.value(&SET_ASIDE, status.store.set_aside as f64);
         page.value(&STORED_BYTES, self.stored_bytes as f64);
         page.value(&DROPPED, self.store_dropped_segments as f64);
+        page.value(&AUDIT_LINES, self.audit.0 as f64);
+        page.value(&AUDIT_FAILURES, self.audit.1 as f64);
         for &(kind, result, count) in &self.enrolments {
             page.labelled(&ENROLMENTS, &[kind, result], count as f64);
         }
@@ -157,6 +163,12 @@ const STORED_BYTES: Family =
 const DROPPED: Family = counter(
     "rollhouse_store_dropped_segments_total",
     "Segments dropped from the store to stay within its budget.",
+);
+const AUDIT_LINES: Family =
+    counter("rollhouse_audit_lines_total", "Changes that were asked for and written to the audit.");
+const AUDIT_FAILURES: Family = counter(
+    "rollhouse_audit_failures_total",
+    "Changes that were refused because the audit could not be written.",
 );
 const ENROLMENTS: Family = Family {
     name: "rollhouse_enrolments_total",

@@ -104,6 +104,7 @@ fn coordinator() -> CoordinatorSample {
         stored_bytes: 1,
         store_dropped_segments: 0,
         enrolments: vec![("join", "given", 1)],
+        audit: (3, 0),
     }
 }
 

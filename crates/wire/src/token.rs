@@ -35,6 +35,9 @@ pub struct TokenRecord {
     pub role: Role,
     /// SHA-256 of the secret, in hexadecimal digits.
     secret_sha256: String,
+    /// The secret that it had before it was last rotated, while that still holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    earlier: Option<EarlierSecret>,
     /// Number of lanes that its holders may have open at a time, all together; absent means no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_lanes: Option<u32>,
@@ -55,7 +58,36 @@ pub struct TokenRecord {
     pub revoked: Option<u64>,
 }
 
+/// A secret that was replaced and holds for some time all the same, so that its holders can change over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EarlierSecret {
+    /// SHA-256 of the secret, in hexadecimal digits.
+    secret_sha256: String,
+    /// Time from which it no longer holds, in seconds since 1970.
+    until: u64,
+}
+
 impl TokenRecord {
+    /// Returns the time from which the secret before the last rotation no longer holds, in seconds since 1970; `None` if
+    /// there is none that may hold.
+    pub fn earlier_until(&self) -> Option<u64> {
+        self.earlier.as_ref().map(|earlier| earlier.until)
+    }
+
+    /// Checks whether `is` knows the SHA-256 of its secret, or of the one before while that holds.
+    fn has_secret(&self, is: impl Fn(&[u8; 32]) -> bool, now: u64) -> Result<(), TokenRefused> {
+        let is = |kept: &str| {
+            let mut bytes = [0; 32];
+            hex::decode(kept, &mut bytes).is_some() && is(&bytes)
+        };
+        let earlier = self.earlier.as_ref().filter(|earlier| now < earlier.until);
+        if is(&self.secret_sha256) || earlier.is_some_and(|earlier| is(&earlier.secret_sha256)) {
+            return Ok(());
+        }
+        Err(TokenRefused::NotValid)
+    }
+
     /// Checks whether it holds at that time.
     ///
     /// # Errors
@@ -142,6 +174,17 @@ impl Tokens {
     pub fn holds(&self, id: &str, now: SystemTime) -> Result<(), TokenRefused> {
         self.get(id).ok_or(TokenRefused::NotValid)?.check(now)
     }
+
+    /// Checks whether a connection that was opened by the token with that id and a secret, by the first bytes of its SHA-256,
+    /// may go on at that time.
+    ///
+    /// # Errors
+    /// See [`TokenRefused`].
+    pub fn admits(&self, id: &str, secret: u64, now: SystemTime) -> Result<(), TokenRefused> {
+        let record = self.get(id).ok_or(TokenRefused::NotValid)?;
+        record.check(now)?;
+        record.has_secret(|kept| mark(kept) == secret, seconds(now)).map_err(|_| TokenRefused::Replaced)
+    }
 }
 
 /// The contents of the file.
@@ -181,20 +224,14 @@ impl TokenStore {
         if new.reads.is_some() && !matches!(new.role, Role::Viewer | Role::Trainer) {
             return Err(TokenFileError::Reads(new.role));
         }
-        let (mut id_bytes, mut secret_bytes) = ([0; ID_BYTES], [0; SECRET_BYTES]);
-        let random = SystemRandom::new();
-        random.fill(&mut id_bytes).map_err(|_| TokenFileError::NoRandomness)?;
-        random.fill(&mut secret_bytes).map_err(|_| TokenFileError::NoRandomness)?;
-        let (mut id, mut secret) = (String::new(), String::new());
-        hex::encode(&id_bytes, &mut id);
-        hex::encode(&secret_bytes, &mut secret);
-        let mut secret_sha256 = String::new();
-        hex::encode(&digest(secret.as_bytes()), &mut secret_sha256);
+        let id = drawn::<ID_BYTES>()?;
+        let (secret, secret_sha256) = drawn_secret()?;
         let record = TokenRecord {
             id,
             name: new.name.clone(),
             role: new.role,
             secret_sha256,
+            earlier: None,
             max_lanes: new.max_lanes,
             reads: new.reads.clone(),
             join: new.join.clone().map(|terms| JoinTerms { used: 0, ..terms }),
@@ -227,6 +264,33 @@ impl TokenStore {
             record.revoked.get_or_insert(seconds(now));
             Ok(record.clone())
         })
+    }
+
+    /// Gives a token another secret, and returns its record and its new text. Whoever holds it stays the same owner, so
+    /// that pools go on. The secret before holds for `grace` more, and no connection that it has opened holds longer; of
+    /// several rotations within that time only the last one's. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`TokenFileError::Unknown`] if there is no token with that id, [`TokenFileError::Over`] if it does not hold any
+    /// more; see [`TokenFileError`] for the others.
+    pub fn rotate(
+        &self,
+        id: &str,
+        grace: Duration,
+        now: SystemTime,
+    ) -> Result<(TokenRecord, String), TokenFileError> {
+        let (secret, secret_sha256) = drawn_secret()?;
+        let record = self.change(|tokens| {
+            let record = tokens.iter_mut().find(|token| token.id == id);
+            let record = record.ok_or_else(|| TokenFileError::Unknown(id.chars().take(64).collect()))?;
+            record.check(now).map_err(|why| TokenFileError::Over(id.to_owned(), why))?;
+            let before = std::mem::replace(&mut record.secret_sha256, secret_sha256);
+            let until = seconds(now).saturating_add(grace.as_secs());
+            record.earlier = (!grace.is_zero()).then_some(EarlierSecret { secret_sha256: before, until });
+            Ok::<_, TokenFileError>(record.clone())
+        })?;
+        let text = format!("{PREFIX}{}_{secret}", record.id);
+        Ok((record, text))
     }
 
     /// Uses the join token with that id for a node of that name. The use is on the disk when this returns. Blocks on
@@ -266,21 +330,22 @@ impl TokenStore {
     /// # Errors
     /// See [`TokenRefused`].
     pub fn authenticate(&self, token: &str, now: SystemTime) -> Result<TokenRecord, TokenRefused> {
+        self.shown(token, now).map(|(record, _)| record)
+    }
+
+    /// Returns the record of a token that was shown, and the first bytes of the SHA-256 of the secret in it.
+    fn shown(&self, token: &str, now: SystemTime) -> Result<(TokenRecord, u64), TokenRefused> {
         let (id, secret) = token
             .strip_prefix(PREFIX)
             .filter(|rest| rest.len() <= MAX_TOKEN_BYTES)
             .and_then(|rest| rest.split_once('_'))
             .ok_or(TokenRefused::NotValid)?;
-        let shown = digest(secret.as_bytes());
         let tokens = self.now();
         let record = tokens.get(id).ok_or(TokenRefused::NotValid)?;
-        let mut kept = [0; 32];
-        let readable = hex::decode(&record.secret_sha256, &mut kept).is_some();
-        if !readable || !same(&shown, &kept) {
-            return Err(TokenRefused::NotValid);
-        }
+        let shown = digest(secret.as_bytes());
+        record.has_secret(|kept| same(&shown, kept), seconds(now))?;
         record.check(now)?;
-        Ok(record.clone())
+        Ok((record.clone(), mark(&shown)))
     }
 
     /// Checks whether the token with that id still holds, for connections that are open already.
@@ -314,8 +379,9 @@ impl TokenStore {
             }),
             (Some(Err(error)), _) => Err(unknown(error.to_string())),
             (None, Some(token)) => {
-                let record = self.authenticate(token, now).map_err(|refused| unknown(refused.to_string()))?;
-                let credential = Credential::Token(record.id);
+                let shown = self.shown(token, now).map_err(|refused| unknown(refused.to_string()))?;
+                let (record, secret) = shown;
+                let credential = Credential::Token { id: record.id, secret };
                 let granted = record.reads.map(|granted| self.now().named_by(granted));
                 Ok(Peer {
                     role: record.role,
@@ -395,6 +461,9 @@ pub enum TokenRefused {
     /// The token was revoked.
     #[error("the token was revoked")]
     Revoked,
+    /// The token has another secret by now, and the one that was shown holds no longer.
+    #[error("the token's secret was replaced, and the time for changing over is past")]
+    Replaced,
     /// The token has expired.
     #[error("the token expired {ago} s ago", ago = .ago.as_secs())]
     Expired {
@@ -423,6 +492,8 @@ pub enum TokenFileError {
     Terms,
     /// It names owners to read, and is of a role that reads everything or nothing.
     Reads(Role),
+    /// A token that does not hold any more is not rotated.
+    Over(String, TokenRefused),
     /// There are [`MAX_TOKENS`] tokens already.
     TooMany,
     /// The operating system's generator gave nothing.
@@ -436,6 +507,7 @@ impl fmt::Display for TokenFileError {
             Self::Parse { path, source } => write!(f, "{} does not hold tokens: {source}", path.display()),
             Self::Write { path, .. } => write!(f, "{} cannot be written", path.display()),
             Self::Unknown(id) => write!(f, "there is no token `{id}`"),
+            Self::Over(id, why) => write!(f, "token `{id}` is not rotated: {why}; make another"),
             Self::Role(role) => {
                 write!(f, "no token is made for the role {}, which needs a certificate", role.word())
             }
@@ -466,6 +538,7 @@ impl std::error::Error for TokenFileError {
             Self::Read { source, .. } | Self::Write { source, .. } => Some(source),
             Self::Parse { source, .. } => Some(source),
             Self::Unknown(_)
+            | Self::Over(..)
             | Self::Role(_)
             | Self::Name(_)
             | Self::Terms
@@ -499,6 +572,28 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
 /// Compares two hashes in a time that does not depend on where they differ.
 fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
+
+/// Returns the first bytes of the SHA-256 of a secret.
+fn mark(sha256: &[u8; 32]) -> u64 {
+    let (first, _) = sha256.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+    u64::from_le_bytes(*first)
+}
+
+/// Draws bytes and returns them in hexadecimal digits.
+fn drawn<const BYTES: usize>() -> Result<String, TokenFileError> {
+    let mut bytes = [0; BYTES];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| TokenFileError::NoRandomness)?;
+    let mut text = String::new();
+    hex::encode(&bytes, &mut text);
+    Ok(text)
+}
+
+/// Draws a secret and returns it with its SHA-256 in hexadecimal digits.
+fn drawn_secret() -> Result<(String, String), TokenFileError> {
+    let (secret, mut sha256) = (drawn::<SECRET_BYTES>()?, String::new());
+    hex::encode(&digest(secret.as_bytes()), &mut sha256);
+    Ok((secret, sha256))
 }
 
 fn seconds(time: SystemTime) -> u64 {
@@ -674,6 +769,41 @@ mod tests {
         assert!(matches!(store.trouble().as_deref(), Some(TokenFileError::Parse { .. })));
         assert!(matches!(store.create(&trainer(None), now), Err(TokenFileError::Parse { .. })));
         assert!(matches!(TokenStore::open(&path), Err(TokenFileError::Parse { .. })));
+    }
+
+    #[test]
+    fn a_rotated_token_keeps_its_owner_and_its_secret_before_holds_for_the_grace_and_no_longer() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = TokenStore::open(folder.path().join("tokens.json")).unwrap();
+        let now = SystemTime::now();
+        let later = |seconds| now + Duration::from_secs(seconds);
+        let (record, first) = store.create(&trainer(None), now).unwrap();
+        let mark_of = |token: &str, at| store.shown(token, at).map(|(_, mark)| mark);
+        let opened_by = mark_of(&first, now).unwrap();
+        let (rotated, second) = store.rotate(&record.id, Duration::from_secs(60), now).unwrap();
+        assert_eq!((&rotated.id, &rotated.name), (&record.id, &record.name), "the same owner");
+        for token in [&first, &second] {
+            assert_eq!(store.authenticate(token, later(59)).unwrap().id, record.id);
+        }
+        assert_eq!(store.authenticate(&first, later(61)), Err(TokenRefused::NotValid));
+        assert!(store.authenticate(&second, later(61)).is_ok());
+        // Connections that it has opened, and pools.
+        let tokens = store.now();
+        assert_eq!(tokens.admits(&record.id, opened_by, later(59)), Ok(()));
+        assert_eq!(tokens.admits(&record.id, opened_by, later(61)), Err(TokenRefused::Replaced));
+        assert_eq!(tokens.admits(&record.id, mark_of(&second, now).unwrap(), later(61)), Ok(()));
+        assert_eq!(tokens.holds(&record.id, later(61)), Ok(()));
+        // Without a grace the one before ends at once, and so does the one before that.
+        let (_, third) = store.rotate(&record.id, Duration::ZERO, now).unwrap();
+        for token in [&first, &second] {
+            assert_eq!(store.authenticate(token, now), Err(TokenRefused::NotValid));
+        }
+        assert!(
+            TokenStore::open(folder.path().join("tokens.json")).unwrap().authenticate(&third, now).is_ok()
+        );
+        store.revoke(&record.id, now).unwrap();
+        let refused = store.rotate(&record.id, Duration::ZERO, now);
+        assert!(matches!(refused, Err(TokenFileError::Over(_, TokenRefused::Revoked))));
     }
 
     #[test]

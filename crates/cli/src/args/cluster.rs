@@ -332,6 +332,8 @@ pub(crate) struct TokenArgs {
 pub(crate) enum TokenWhat {
     /// Make a token; it is printed once and stored only as a hash
     Create(TokenCreateArgs),
+    /// Give a token another secret, which is printed once; its holder's pools go on, and the secret before holds for a time
+    Rotate(TokenRotateArgs),
     /// Make a token invalid at once
     Revoke(TokenRevokeArgs),
     /// List the tokens
@@ -383,6 +385,24 @@ pub(crate) struct TokenCreateArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct TokenRotateArgs {
+    /// The token's id, as `rollhouse token ls` shows it
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Time for which the secret before still holds, with a unit, as in "30 min"; "0 s" ends it at once
+    #[arg(long, value_name = "TIME", default_value = "1 h", value_parser = grace)]
+    pub(crate) grace: Duration,
+    /// Print a connection string for the coordinator at that address, with the token in it
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) address: Option<String>,
+    #[command(flatten)]
+    pub(crate) folder: TokenFolderArgs,
+    /// Print the token and what `token ls --json` prints about it
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct TokenRevokeArgs {
     /// The token's id, as `rollhouse token ls` shows it
     #[arg(value_name = "ID")]
@@ -390,6 +410,18 @@ pub(crate) struct TokenRevokeArgs {
     #[command(flatten)]
     pub(crate) folder: TokenFolderArgs,
     /// Print what `token ls --json` prints about it instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditArgs {
+    #[command(flatten)]
+    pub(crate) folder: TokenFolderArgs,
+    /// Number of lines, the newest
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) limit: u32,
+    /// Print one JSON object a line instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -448,6 +480,14 @@ fn token_role(text: &str) -> Result<Role, String> {
     role.ok_or_else(|| {
         "known are trainer, viewer, admin and join; nodes and coordinators need certificates".to_owned()
     })
+}
+
+fn grace(text: &str) -> Result<Duration, String> {
+    let mut time = Time(Duration::ZERO);
+    match time.set(&Given::Word(text.to_owned())) {
+        Ok(()) => Ok(time.0),
+        Err(why) => Err(format!("expected {}; {why}", time.wanted())),
+    }
 }
 
 fn lifetime(text: &str) -> Result<Duration, String> {

@@ -11,6 +11,7 @@ use rollhouse_replay::{
 use serde::Serialize;
 
 use crate::args::{Place, PruneArgs};
+use crate::audit_note;
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, counted};
 use crate::output::{Output, say};
@@ -30,6 +31,9 @@ pub(super) fn run(args: &PruneArgs, out: &mut Output) -> Result<Status, Failure>
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let rules = rules(args)?;
+    if args.yes {
+        audit_note::note_of_store(&data, "prune", &format!("{rules:?}"))?;
+    }
     let done = if args.yes { prune(&disk, &data, &rules) } else { plan_prune(&disk, &data, &rules) };
     let plan = done.map_err(prune_failure)?;
     if args.json {

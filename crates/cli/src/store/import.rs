@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::progress::Progress;
 use super::{LeftOut, say_left_out, segments_of, shelf, target_failure};
 use crate::args::StoreImportArgs;
+use crate::audit_note;
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, counted};
 use crate::output::{Output, say};
@@ -23,6 +24,7 @@ pub(super) fn run(args: &StoreImportArgs, out: &mut Output) -> Result<Status, Fa
     let segments = segments_of(&shelf)?;
     let own = own_folders(&args.data);
     // Nothing is dropped here: what is to be kept is the coordinator's to say.
+    audit_note::note_of_store(&args.data, "import", shelf.target().shown())?;
     let config = StoreConfig { budget_bytes: u64::MAX, quarantine_bytes: u64::MAX };
     let store = Store::open(Arc::new(RealDisk), &args.data, config).map_err(|error| open_failure(&error))?;
     let mut import = Import { from: shelf.target().shown().to_owned(), ..Import::default() };

@@ -47,15 +47,20 @@ pub enum Credential {
     None,
     /// The peer has shown a certificate.
     Certificate,
-    /// The peer has shown the token with that id.
-    Token(String),
+    /// The peer has shown a token.
+    Token {
+        /// The token's id.
+        id: String,
+        /// The first 8 bytes of the SHA-256 of the secret that was shown: a token may get another.
+        secret: u64,
+    },
 }
 
 impl Credential {
     /// Returns the owner of that name who has shown it.
     pub(crate) fn owner(&self, name: &str) -> String {
         match self {
-            Self::Token(id) => format!("{name}:{id}"),
+            Self::Token { id, .. } => format!("{name}:{id}"),
             Self::Certificate | Self::None => name.to_owned(),
         }
     }

@@ -1,0 +1,62 @@
+//! The audit behind requests: what changes something for others is written down before it is done.
+
+use std::sync::Arc;
+
+use rollhouse_wire::{Connection, Refusal, RefusalCode, Request, Role, StoreLabelChange};
+use tracing::error;
+
+use crate::audit::AuditLine;
+use crate::service::Service;
+
+impl Service {
+    /// Writes a line about the change that a request asks for, if it is one that is audited.
+    ///
+    /// # Errors
+    /// The line cannot be written; the change is refused then.
+    pub(crate) async fn audited(
+        self: &Arc<Self>,
+        connection: &Connection,
+        request: &Request,
+    ) -> Result<(), Refusal> {
+        let peer = connection.peer();
+        let Some((action, subject)) = change(peer.role, request) else { return Ok(()) };
+        let from = peer.address.to_string();
+        let line = AuditLine { from, ..AuditLine::new(peer.to_string(), action, subject) };
+        let audit = Arc::clone(&self.published.audit);
+        // Task: file operation.
+        let written = tokio::task::spawn_blocking(move || audit.write(&line)).await;
+        let why = match written {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(why)) => why.to_string(),
+            Err(_) => "the system refuses a thread".to_owned(),
+        };
+        error!("the audit cannot be written, so that `{action}` is refused: {why}");
+        let message =
+            format!("`{action}` is not done, because the coordinator's audit cannot be written: {why}");
+        Err(Refusal::new(RefusalCode::Internal, message))
+    }
+}
+
+/// Returns the kind of change that a request asks for, and what it changes; `None` for what is not audited. What owners do
+/// with their own pools is not: the log has it, and their lines would drive out those of others.
+fn change(role: Role, request: &Request) -> Option<(&'static str, String)> {
+    Some(match request {
+        Request::ClosePool(close) if role == Role::Admin => ("close_pool", close.pool.to_string()),
+        Request::Drain(drain) => ("drain", drain.node.clone()),
+        Request::Undrain(undrain) => ("undrain", undrain.node.clone()),
+        Request::Enroll(enroll) if role == Role::Join => ("certificate_join", enroll.node.clone()),
+        Request::Enroll(enroll) => ("certificate_renewal", enroll.node.clone()),
+        Request::StoreRepair(repair) => ("repair", repair.path.clone()),
+        Request::StoreLabel(label) => {
+            let what = match &label.change {
+                StoreLabelChange::Pin { pinned: true } => "pin".to_owned(),
+                StoreLabelChange::Pin { pinned: false } => "unpin".to_owned(),
+                StoreLabelChange::Tag { tags } => format!("tag {}", tags.join(" ")),
+                StoreLabelChange::Untag { tags } => format!("untag {}", tags.join(" ")),
+                StoreLabelChange::Note { .. } => "note".to_owned(),
+            };
+            ("label", format!("{}-{}-{} {what}", label.run, label.lane, label.number))
+        }
+        _ => return None,
+    })
+}
