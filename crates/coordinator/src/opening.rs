@@ -554,6 +554,29 @@ impl Cluster {
             }
         }
     }
+
+    /// Notes that the node of a session has opened it, and that those that would not were wrong.
+    pub(crate) fn note_opened(&mut self, now: Duration, key: &Key) {
+        let Some(pool) = self.pools.get(&key.0.pool) else { return };
+        let (Some(session), env) = (pool.sessions.get(&key.0.index), &pool.env) else { return };
+        for node in &session.tried {
+            if let Some(member) = self.members.get_mut(node) {
+                member.results.refused(now, env);
+            }
+        }
+        if let Some(member) = self.members.get_mut(&session.node) {
+            member.results.opened(now, env);
+        }
+    }
+
+    /// Notes that the node of a session has refused it.
+    pub(crate) fn note_refused(&mut self, now: Duration, key: &Key) {
+        let Some(pool) = self.pools.get(&key.0.pool) else { return };
+        let Some(session) = pool.sessions.get(&key.0.index) else { return };
+        if let Some(member) = self.members.get_mut(&session.node) {
+            member.results.refused(now, &pool.env);
+        }
+    }
 }
 
 /// Returns the refusal of an episode that no node recomputes: it names the hash of the recording, and those of the nodes.

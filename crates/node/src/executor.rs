@@ -195,12 +195,6 @@ impl Executor {
         })
     }
 
-    /// Starts one thread for each crew, so that a test can keep it busy.
-    #[cfg(test)]
-    pub(crate) fn of_one(hang_deadline: Duration, figures: Arc<NodeFigures>) -> Self {
-        Self::with((1, 1), 8, hang_deadline, figures).unwrap()
-    }
-
     /// Queues a job of an owner's session that owns `given`. Nobody has to wait for its result.
     ///
     /// # Errors
@@ -519,6 +513,14 @@ const LEAST_RETRY: Duration = Duration::from_millis(1);
 
 /// Longest pause proposed to a client: the pace of a slower queue is not worth guessing.
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+impl Executor {
+    /// Starts one thread for each crew, so that a test can keep it busy.
+    pub(crate) fn of_one(hang_deadline: Duration, figures: Arc<NodeFigures>) -> Self {
+        Self::with((1, 1), 8, hang_deadline, figures).unwrap()
+    }
+}
 
 #[cfg(test)]
 mod tests {

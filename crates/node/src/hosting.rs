@@ -56,13 +56,19 @@ pub(crate) struct Hosting {
     places: Places,
     fitness: Fitness,
     weighing: Mutex<Weighing>,
-    /// Whether the node is stopping, and takes no new sessions for good.
-    stopping: AtomicBool,
-    /// Whether the node is going away, which owners are told with their answers.
-    leaving: Arc<AtomicBool>,
+    departure: Departure,
     /// How eagerly the data thread polls between two requests.
     pub(crate) eagerness: Eagerness,
     began: Instant,
+}
+
+/// Whether the node takes new sessions no more.
+#[derive(Debug, Default)]
+struct Departure {
+    /// It stops, and takes none for good.
+    stopping: AtomicBool,
+    /// It goes away, which the answers to owners report.
+    leaving: Arc<AtomicBool>,
 }
 
 /// The version of the reports: changes of the table, and of what sessions have done.
@@ -145,8 +151,7 @@ impl Hosting {
             settings,
             fitness,
             weighing: Mutex::default(),
-            stopping: AtomicBool::new(false),
-            leaving: Arc::default(),
+            departure: Departure::default(),
             eagerness: Eagerness::default(),
             began: Instant::now(),
         }
@@ -338,19 +343,19 @@ impl Hosting {
     /// Takes no new sessions from now on, and tells the owners of those that are open: they do well to move them.
     pub(crate) fn drain(&self) {
         self.table().drain();
-        self.leaving.store(true, Ordering::Relaxed);
+        self.departure.leaving.store(true, Ordering::Relaxed);
     }
 
     /// Takes no new sessions for good; otherwise as [`Hosting::drain`].
     pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.departure.stopping.store(true, Ordering::Relaxed);
         self.drain();
     }
 
     /// Takes new sessions again, unless it is stopping.
     pub(crate) fn undrain(&self) {
-        if !self.stopping.load(Ordering::Relaxed) {
-            self.leaving.store(false, Ordering::Relaxed);
+        if !self.departure.stopping.load(Ordering::Relaxed) {
+            self.departure.leaving.store(false, Ordering::Relaxed);
             self.table().undrain();
         }
     }

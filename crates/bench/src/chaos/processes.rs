@@ -72,29 +72,14 @@ impl Processes {
             write_identity(&authority, role, name, VALIDITY, &data.join("tls"))
         };
         identity(Role::Coordinator, COORDINATOR)?;
-        let new = NewToken {
-            name: "chaos".to_owned(),
-            role: Role::Admin,
-            max_lanes: None,
-            reads: None,
-            lifetime: None,
-            join: None,
-        };
         let tokens = token::open(&folder.join(COORDINATOR))?;
-        let (_, token) = tokens.create(&new, std::time::SystemTime::now()).map_err(token::failure)?;
-
-        let trainer = |(index, &lanes): (usize, &u32)| {
-            let name = format!("trainer-{index}");
-            let new = NewToken {
-                name,
-                role: Role::Trainer,
-                max_lanes: Some(lanes),
-                reads: None,
-                lifetime: None,
-                join: None,
-            };
+        let create = |name: String, role, max_lanes| {
+            let new = NewToken { name, role, max_lanes, reads: None, lifetime: None, join: None };
             Ok(tokens.create(&new, std::time::SystemTime::now()).map_err(token::failure)?.1)
         };
+        let token = create("chaos".to_owned(), Role::Admin, None)?;
+        let trainer =
+            |(index, &lanes): (usize, &u32)| create(format!("trainer-{index}"), Role::Trainer, Some(lanes));
         let of_trainers = quotas.iter().enumerate().map(trainer).collect::<Result<Vec<_>, Failure>>()?;
 
         let line = |address: &str| {

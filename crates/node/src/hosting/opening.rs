@@ -153,7 +153,7 @@ impl Hosting {
         let places = layout.actions(plan.engine.lanes, true);
         let max_columns = places.map_or(0, |places| places.bytes).max(MAX_PAST_BYTES);
         let (recorder, late) = (self.recorder.clone(), plan.entry.is_late());
-        let leaving = Arc::clone(&self.leaving);
+        let leaving = Arc::clone(&self.departure.leaving);
         let token = cancel.clone();
         let make = move || {
             if token.is_cancelled() {
