@@ -87,7 +87,7 @@ fn whoever_changes_something_for_others_is_written_down_before_it_is_done_or_it_
     let (cluster, coordinator, node, address) = cluster();
     let (trainer, connect) = token(&cluster, &address, "token create --role trainer --name ada");
     let (_, admin) = token(&cluster, &address, "token create --role admin --name ops");
-    let (rollout, _) = playing(&cluster, &connect);
+    let (rollout, id) = playing(&cluster, &connect);
     let listed = succeed(cluster.folder(), &format!("sessions --connect {admin}"));
     let pool = listed.lines().nth(1).and_then(|line| line.split('/').next()).unwrap().trim().to_owned();
     succeed(cluster.folder(), &format!("drain one --connect {admin}"));
@@ -107,7 +107,7 @@ fn whoever_changes_something_for_others_is_written_down_before_it_is_done_or_it_
         ["token_create", "token_create", "drain", "undrain", "close_pool", "token_revoke"],
         "{written:?}"
     );
-    assert_eq!((written[2].1.as_str(), written[4].1.as_str()), ("one", &*pool));
+    assert_eq!((written[2].1.as_str(), written[4].1.as_str()), ("one", &*id));
     assert!(written[2].2.contains("ops") && written[0].2.contains("user "), "{written:?}");
     // Where nothing can be written, nothing is changed.
     fs::remove_dir_all(data.join("audit")).unwrap();

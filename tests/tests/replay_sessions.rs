@@ -82,9 +82,9 @@ fn a_replay_shows_each_step_to_the_bit_wherever_it_is_sought_and_whoever_watches
     let name = stage.names[0];
     let recorded = stage.exported(name);
     let length = recorded.len() as u64 - 1;
-    let (viewer, trainer) = (stage.connected("viewer"), stage.connected("trainer"));
+    let (viewer, admin) = (stage.connected("viewer"), stage.connected("admin"));
     let (replay, mut watch) = stage.open(&viewer, name);
-    let mut other = trainer.watch(replay.session()).expect("a trainer may watch it too");
+    let mut other = admin.watch(replay.session()).expect("an admin may watch it too");
     assert_eq!(watch.inner().replay().map(|of| of.episode.clone()), Some(name.to_string()));
     let mut serial = 0;
     // There and back, so that it goes on, goes back, and comes to where it stands.
@@ -215,16 +215,18 @@ fn what_cannot_be_opened_is_refused_with_its_reason() {
         Err(WatchError::Request(RequestError::Call { error, .. })) => (error.refusal(), error.to_string()),
         other => panic!("{other:?}"),
     };
-    let trainer = stage.connected("trainer");
+    let viewer = stage.connected("viewer");
     let name = stage.names[0];
-    let unknown = refusal(trainer.open_replay(EpisodeName { number: 1_000_000, ..name }));
+    let unknown = refusal(viewer.open_replay(EpisodeName { number: 1_000_000, ..name }));
     assert_eq!(unknown.0, Some(RefusalCode::NotFound), "{}", unknown.1);
-    // Of an admin, a trainer and a viewer each may, and nobody but its owner and admins closes it.
+    // A trainer opens what is its own, and an admin played this. Nobody but its owner and admins closes a replay.
     let admin = stage.connected("admin");
-    let replay = trainer.open_replay(name).expect("a trainer may");
-    let viewer = stage.connection("viewer");
+    let of_another = refusal(stage.connected("trainer").open_replay(name));
+    assert_eq!(of_another.0, Some(RefusalCode::NotFound), "{}", of_another.1);
+    let replay = viewer.open_replay(name).expect("a viewer may");
+    let trainer = stage.connection("trainer");
     let pool = replay.session().pool;
-    let refused = run(workspace(), &format!("close {pool} --connect {viewer}"));
+    let refused = run(workspace(), &format!("close {pool} --connect {trainer}"));
     assert_eq!(refused.code, Some(4), "{}", refused.stderr);
     admin.close_pool(pool).expect("an admin may close what others opened");
     admin.open_replay(name).expect("an admin may").close().expect("it is its own");
@@ -238,7 +240,7 @@ fn what_cannot_be_opened_is_refused_with_its_reason() {
         bytes[length / 3..length / 2].iter_mut().for_each(|byte| *byte ^= 0x40);
         fs::write(&segment, bytes).expect("it can be written");
     }
-    let codes = stage.names.iter().map(|&name| trainer.open_replay(name)).filter_map(Result::err);
+    let codes = stage.names.iter().map(|&name| viewer.open_replay(name)).filter_map(Result::err);
     let damaged: Vec<_> = codes.map(|error| refusal(Err(error))).collect();
     assert!(!damaged.is_empty(), "some of them are damaged");
     for (code, message) in damaged {

@@ -255,6 +255,10 @@ impl Lanes {
         image.into_pixels()
     }
 
+    pub(crate) const fn is_in_process(&self) -> bool {
+        matches!(self.held, Held::InProcess(_))
+    }
+
     pub(crate) fn set_policy_version(&mut self, version: u64) {
         match &mut self.held {
             Held::InProcess(lanes) => lanes.engine.set_policy_version(version),

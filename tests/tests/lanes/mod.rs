@@ -171,9 +171,12 @@ fn send_as_they_come(lanes: &mut Lanes, wanted: &[Vec<Row>], min: usize) {
         let held = if outstanding > 0 { idle.len() / 3 } else { 0 };
         let sent: Vec<u32> = idle.drain(held..).collect();
         let actions: Vec<i64> = sent.iter().map(|&lane| action(lane, taken[lane as usize])).collect();
-        // Lanes that finish together have been sent under different versions of the policy.
-        version += 1;
-        lanes.set_policy_version(version);
+        // In one process lanes that finish together have been sent under different versions of the policy. A pool takes
+        // none while lanes are under way.
+        if outstanding == 0 || lanes.is_in_process() {
+            version += 1;
+            lanes.set_policy_version(version);
+        }
         lanes.send(&sent, &actions);
         outstanding += sent.len();
         if outstanding == 0 {
