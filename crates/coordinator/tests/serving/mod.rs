@@ -12,9 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use rollhouse_coordinator::{CoordinatorError, DataError, Stopped};
-use rollhouse_core::SharedBound;
 use rollhouse_core::msgpack::{DecodeError, EncodeError, Message};
-use rollhouse_wire::limits::MAX_OPEN_REQUESTS;
 use rollhouse_wire::{
     Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
     EnvList, Incarnation, JoinTerms, NodeList, NodeState, PoolOpened, PoolStatus, PoolStatusRequest,
@@ -283,44 +281,6 @@ async fn set_aside(node: &stage::Node) -> Request {
     assert_eq!(shipped, Shipped::Quarantined);
     let path = format!("quarantine/node-a-aaaaaaaa.0000000001-{crc:08x}/segments/0000000001.seg");
     Request::StoreRead(StoreRead { path, offset: 0, bytes: 1 << 20 })
-}
-
-/// Symptom: one viewer had 256 requests under way on each of its connections, for as long as it read no answers, and the
-/// coordinator's memory was its. Cause: requests were bounded by connection alone. Fix: shares by owner.
-#[test]
-fn one_who_leaves_all_requests_that_it_may_unanswered_keeps_nobody_else_waiting() {
-    let stage = Stage::new();
-    let coordinator = stage.coordinator();
-    on_a_runtime(async {
-        let node = stage.node(coordinator.address(), "node-a").await;
-        let read = set_aside(&node).await;
-        let (_, token) = stage.token(Role::Viewer, None);
-        let bound = SharedBound::REQUESTS;
-        let share = (bound.limit - bound.reserve).div_ceil(2);
-        let mut unread = Vec::new();
-        // Those whose bytes follow are answered, and count no more.
-        while unread.len() < 2 * share as usize {
-            let peer = stage.narrow(coordinator.address(), &token).await;
-            for _ in 0..MAX_OPEN_REQUESTS {
-                let mut call = peer.connection.open(&read).await.unwrap();
-                call.finish().unwrap();
-                unread.push((peer.connection.clone(), call));
-            }
-        }
-        let greedy = stage.connect(coordinator.address(), &token).await;
-        let refusal = loop {
-            // What was sent is read before long.
-            if let Err(refusal) = greedy.ask::<ClusterStatus>(Request::Status).await {
-                break refusal;
-            }
-        };
-        assert_eq!(refusal.code, RefusalCode::Busy);
-        assert!(refusal.message.contains("requests under way at a coordinator"), "{refusal}");
-        let other = stage.holder(coordinator.address(), Role::Viewer).await;
-        let _status: ClusterStatus = other.ask(Request::Status).await.unwrap();
-        drop(unread);
-        while greedy.ask::<ClusterStatus>(Request::Status).await.is_err() {}
-    });
 }
 
 /// Symptom: a viewer that asked for eight parts of recordings and did not read them blocked the store for everybody, for
