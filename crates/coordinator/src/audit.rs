@@ -53,7 +53,7 @@ pub struct AuditCounts {
 }
 
 impl AuditLine {
-    /// Makes a line of now. Texts are cut to [`MAX_TEXT_BYTES`].
+    /// Makes a line of now. Texts are cut to 1,024 bytes.
     pub fn new(by: impl Into<String>, action: &str, subject: impl Into<String>) -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self {

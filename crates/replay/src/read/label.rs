@@ -21,7 +21,7 @@ pub struct Label {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag(String);
 
-/// A note on an episode: 1 to [`MAX_NOTE_BYTES`] bytes. It may hold anything; pass it through [`plain`](crate::plain)
+/// A note on an episode: 1 to [`MAX_NOTE_BYTES`] bytes. It may hold anything; pass it through [`plain`](rollhouse_core::plain)
 /// before you show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note(String);
