@@ -83,7 +83,11 @@ impl Rule {
             }
             Space::Box(space) => space,
         };
+        // Texts and sequences are the worker's to check, whose lane alone an action that is none of them costs.
+        let counted = space.parts.as_ref().is_some_and(|parts| !parts.counted().is_empty());
         match (space.dtype, &space.parts) {
+            (DType::F32 | DType::F64, _) if counted => Self::Finite,
+            _ if counted => Self::Any,
             (DType::F32 | DType::F64, None) => Self::Finite,
             (DType::F32 | DType::F64, Some(_)) => Self::of_floats(space),
             (DType::Bool | DType::U8 | DType::I32 | DType::I64, _) => Self::of_integers(space),
@@ -395,12 +399,12 @@ mod tests {
         expect(&mixed, ColumnRef::F64(&[1.0, f64::NAN]), &[false]);
         let bad = mixed.first_bad(ColumnRef::F64(&[3.0, 0.0]), |_| true).unwrap();
         assert_eq!(bad.to_string(), "action 3 in element 0 of lane 0 is not an integer from 0 to 2");
-        // Behind the last item of a sequence stand zeros, which are none of its items.
+        // Those of a sequence are left to the worker.
         let items = integers(DType::I64, &[2.0], &[5.0]);
         let sequence = SequenceSpace::new(Space::Box(items), 2, false).unwrap();
         let counted = CompositeSpace::Sequence(Box::new(sequence));
         let counted = check_of(&Space::Box(BoxSpace::of_parts(counted).unwrap()));
-        expect(&counted, ColumnRef::I64(&[5, 0, 1, 5, 6, 2, 5, 5, 3]), &[true, false, false]);
+        expect(&counted, ColumnRef::I64(&[5, 0, 1, 5, 6, 2, 5, 5, 3]), &[true, true, true]);
     }
 
     #[test]

@@ -226,7 +226,7 @@ def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(no
         ("os:path", {}, "not_found", "package `os`"),
         ("gymnasium:ale_py:ALE/Pong-v5", {}, "not_found", "`gymnasium` and `ale_py`"),
         ("gymnasium:NoSuch-v0", {}, "not_found", "NoSuch"),
-        ("mazes.envs:Nothing", {}, "not_found", "no 'Nothing'"),
+        ("mazes.envs:Nothing", {}, "not_found", "no class of envs 'Nothing'"),
         ("broken:World", {}, "not_found", "no library of that name"),
         ("mazes.envs:Maze", {"size": 9, "width": 3}, "bad_request", "width"),
         ("mazes.envs:Maze", {}, "unsupported", "size"),
