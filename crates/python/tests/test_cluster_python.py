@@ -406,7 +406,7 @@ def test_lanes_of_a_killed_node_are_lost_its_workers_end_and_a_reset_goes_on_els
         cluster.close()
 
 
-def test_nodes_that_have_other_envs_under_one_id_are_told_apart_by_both_hashes(tmp_path: Path) -> None:
+def test_lanes_of_a_pool_are_of_one_env_where_nodes_have_others_under_its_id(tmp_path: Path) -> None:
     variables = {}
     for name, size in [("one", 2), ("two", 3)]:
         (tmp_path / name).mkdir()
@@ -415,10 +415,9 @@ def test_nodes_that_have_other_envs_under_one_id_are_told_apart_by_both_hashes(t
         variables[name] = search_path(tmp_path / name)
     with closing(LocalCluster(tmp_path, rollhouse_program(), python_settings("worlds"), variables)) as two:
         cluster = rollhouse.connect(two.url, timeout=120)
-        with pytest.raises(RefusedError, match="nodes do not agree") as refused:
-            cluster.make_vec("worlds:World", 4, spread="even")
-        assert len(set(re.findall(r"\b[0-9a-f]{16}\b", str(refused.value)))) == 2
-        assert "`one`" in str(refused.value) and "`two`" in str(refused.value)
+        with cluster.make_vec("worlds:World", 4, spread="even") as envs:
+            assert envs.single_observation_space.n in {2, 3}
+            assert envs.num_envs == 4
         cluster.close()
 
 
