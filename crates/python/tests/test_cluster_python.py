@@ -415,7 +415,7 @@ def test_lanes_of_a_pool_are_of_one_env_where_nodes_have_others_under_its_id(tmp
         variables[name] = search_path(tmp_path / name)
     with closing(LocalCluster(tmp_path, rollhouse_program(), python_settings("worlds"), variables)) as two:
         cluster = rollhouse.connect(two.url, timeout=120)
-        with cluster.make_vec("worlds:World", 4, spread="even") as envs:
+        with closing(cluster.make_vec("worlds:World", 4, spread="even")) as envs:
             assert envs.single_observation_space.n in {2, 3}
             assert envs.num_envs == 4
         cluster.close()
