@@ -5,6 +5,7 @@ pub(crate) mod buffer_pass;
 pub(crate) mod calls;
 pub(crate) mod chunk;
 pub(crate) mod codec;
+pub(crate) mod coded_run;
 pub(crate) mod coding;
 pub(crate) mod encode;
 pub(crate) mod episode;

@@ -13,6 +13,8 @@ pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
 pub const MAX_RUN_BYTES: usize = 64 << 20;
 /// Bytes of memory that the contents of one segment's run headers take; headers beyond it are taken for damage.
 pub const MAX_RUNS_MEMORY: usize = 256 << 20;
+/// The same at which a recorder goes on with the next segment: many short runs may have coded headers of few bytes.
+pub const SEGMENT_RUNS_MEMORY: usize = 64 << 20;
 /// Ends, and begins, of one chunk.
 pub const MAX_CHUNK_EVENTS: usize = 1 << 20;
 /// Columns of one chunk, those that a reader does not know included.

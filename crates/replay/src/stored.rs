@@ -10,6 +10,7 @@ pub(crate) mod names;
 pub(crate) mod part;
 pub(crate) mod recover;
 pub(crate) mod rows;
+pub(crate) mod run_headers;
 pub(crate) mod run_table;
 pub(crate) mod scan;
 pub(crate) mod summary;

@@ -10,7 +10,16 @@ use rollhouse_replay::{Query, RealDisk, Replays};
 
 #[test]
 fn recordings_of_version_1_list_as_they_did_and_verify() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../replays/v1");
+    list_and_verify("v1");
+}
+
+#[test]
+fn recordings_of_version_1_whose_headers_are_coded_list_as_they_did_and_verify() {
+    list_and_verify("v1-coded-runs");
+}
+
+fn list_and_verify(folder: &str) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../replays").join(folder);
     let replays = Replays::open(Arc::new(RealDisk), &dir).unwrap();
     let mut listing = String::new();
     for info in replays.list(&Query::default()).unwrap() {

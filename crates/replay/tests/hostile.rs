@@ -146,6 +146,37 @@ fn the_run_headers_of_a_segment_are_bounded_together() {
     assert!(!whole && used < 700 << 20, "{used} bytes");
 }
 
+/// A few bytes may stand for a long header, and many such records for more memory than there is.
+#[test]
+fn coded_headers_of_a_few_bytes_that_stand_for_long_ones_are_bounded_together() {
+    let sets =
+        with("options", &[Options::check(&spec().options, &[]).unwrap()], &list(60_000, b"\x81\xA0\xC2"));
+    let mut coded = crc32c::crc32c(&sets).to_le_bytes().to_vec();
+    for mut value in [sets.len(), sets.len(), 0, 0] {
+        while value >= 0x80 {
+            coded.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        coded.push(value as u8);
+    }
+    let (genuine, _) = genuine();
+    let (body, seal) = genuine.split_at(genuine.len() - 64);
+    let mut records = run_record(1, &sets);
+    for index in 2..100_000 {
+        let mut record = run_record(index, &coded);
+        record[28..32].copy_from_slice(&2u32.to_le_bytes());
+        let crc = crc32c::crc32c(&record[..60]);
+        record[60..64].copy_from_slice(&crc.to_le_bytes());
+        records.extend_from_slice(&record);
+    }
+    let bytes = [body, &records, seal].concat();
+    let mut found = None;
+    let used = measure(|| found = Some(SegmentSummary::of(1, &bytes)));
+    let found = found.unwrap();
+    assert!(!found.is_whole() && found.episodes() > 10);
+    assert!(found.runs().len() <= 2 && used.bytes_max < 700 << 20, "{} bytes", used.bytes_max);
+}
+
 /// Symptom: in a release build the row of a forged shape has 0 bytes, and what is read with it lies anywhere. Cause: the
 /// products of shapes wrap. Fix: shapes are checked as they are read.
 #[test]

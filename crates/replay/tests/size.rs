@@ -5,9 +5,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rollhouse_core::{ColumnRef, GameResult, LaneSet, Outcome, Start, split_mix64};
+use rollhouse_core::{
+    ColumnRef, GameResult, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule, Start, split_mix64,
+};
+use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{End, Recorder, RecorderConfig, Row};
+use rollhouse_replay::{End, Recorder, RecorderConfig, Row, RunHeader};
 
 use crate::model::{DIR, Shape};
 
@@ -64,4 +67,46 @@ fn episodes_of_500_steps_cost_at_most_a_fifth_of_a_byte_a_step() {
         assert!(bytes <= 0.2, "{bytes:.4} bytes a step with lanes {stagger} rows apart");
         println!("{bytes:.4} bytes a step with lanes {stagger} rows apart");
     }
+}
+
+/// Bytes on disk that a session of one lane adds to the segment of five seconds in which others of its env lie as well.
+fn bytes_a_session(sessions: u64) -> f64 {
+    let disk = FaultyDisk::new();
+    let recorder = Recorder::open(Arc::new(disk), Path::new(DIR), RecorderConfig::default()).unwrap();
+    let (mut runs, mut blocks) = (Vec::new(), Vec::new());
+    let spec = Registry::builtin().get("CartPole-v1").unwrap().spec().clone();
+    for session in 0..sessions {
+        let id = u128::from(split_mix64(session)) << 64 | u128::from(split_mix64(!session));
+        let header = RunHeader {
+            run: RunId::from_u128(id),
+            spec: spec.clone(),
+            options: vec![Options::check(&spec.options, &[]).unwrap()],
+            lanes: 1,
+            schedule: SeedSchedule::PerEpisode { run_seed: split_mix64(session ^ 0xA5) },
+            started_ms: 1_700_000_000_000 + 37 * session,
+            record: RecordRule::All,
+            ..Shape::plain(0).header()
+        };
+        let run = recorder.begin_placed(header, 0..1, split_mix64(session ^ 0x5A)).unwrap();
+        blocks.push(run.block(0, 1));
+        runs.push(run);
+    }
+    let actions = ColumnRef::I64(&[1]);
+    for block in &mut blocks {
+        block.begin(0, Start::default(), &[]);
+        let (stepped, begun) = (LaneSet::one(0), LaneSet::NONE);
+        block.row(Row { stepped, begun, actions, obs: &[], rewards: &[], infos: &[], now_ms: 0 });
+        block.flush();
+    }
+    recorder.seal().unwrap();
+    recorder.status().recorded.bytes as f64 / sessions as f64
+}
+
+/// Symptom: 10,000 sessions that do next to nothing wrote 5 MB/s. Cause: each had its header, with all of its env, twice
+/// in every segment. Fix: a header is coded against that of another run of the segment.
+#[test]
+fn a_session_more_of_an_env_costs_a_segment_what_tells_it_from_the_others() {
+    let bytes = bytes_a_session(2000);
+    println!("{bytes:.0} bytes a session and segment: {:.2} MB/s for 10,000 sessions", bytes * 2e3 / 1e6);
+    assert!(bytes <= 450.0, "{bytes:.0} bytes a session and segment");
 }

@@ -53,7 +53,8 @@ pub(crate) struct Header {
     pub(crate) first_lane: u32,
     /// Chunk: rows.
     pub(crate) rows: u32,
-    /// Chunk: offset of the block's previous chunk in this segment, 0 if there is none. Frames: of the chunk.
+    /// Chunk: offset of the block's previous chunk in this segment, 0 if there is none. Frames: of the chunk. Run: 1 more
+    /// than the index of the run against whose header this one is coded, 0 if it is whole.
     pub(crate) prev: u32,
     /// Chunk: rows of the block before this chunk. Mark: the durable offset. Segment: its number.
     pub(crate) position: u64,

@@ -19,7 +19,8 @@ use crate::code::versions::{self, PolicyVersions};
 use crate::disk::DiskFile;
 use crate::limits::{ALL_EXPANDED_BYTES, CHAIN_BYTES, EPISODE_EXPANDED_BYTES};
 use crate::read::read_error::ReadError;
-use crate::read::replays::{Replays, read_record};
+use crate::read::replays::Replays;
+use crate::stored::run_headers::read_record;
 use rollhouse_core::ColumnData;
 
 impl Replays {

@@ -11,10 +11,9 @@ use crate::code::chunk::{Columns, Decoder, Part};
 use crate::code::episode::{EpisodeInfo, Place, known_return, share_of, start_of};
 use crate::code::events::CODE_RESULT_SHIFT;
 use crate::code::extent::{EndFacts, Extent};
-use crate::code::record::{HEADER_BYTES, Header, Kind};
+use crate::code::record::{Header, Kind};
 use crate::code::run_record::{KnownRuns, RunInfo};
 use crate::disk::{Disk, DiskFile, read_range};
-use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::read::headless::Headless;
 use crate::read::read_error::ReadError;
 use crate::read::segment::Segment;
@@ -24,6 +23,7 @@ use crate::stored::index::SegmentIndex;
 use crate::stored::lock::is_written;
 use crate::stored::names::{segment_name, segment_numbers, segments_dir};
 use crate::stored::rows::{self, RowChunk};
+use crate::stored::run_headers::{read_header, read_record};
 use crate::stored::run_table::RunKey;
 use crate::stored::scan::{Damage, DamageCause, Found, Records, Scan, scan};
 use crate::stored::summary::{Entry, EpisodeKey, summaries_dir};
@@ -468,9 +468,9 @@ impl Replays {
         let number = segment.index.number;
         self.known_runs.info((key.run().as_u128(), key.placement, key.crc), || {
             Entry::header(&*self.disk, &self.dir, number, key).or_else(|| {
-                let run = segment.index.runs.iter().find(|run| run.index == key.index)?;
-                let (header, payload) = read_record(&*self.file(number).ok()?, run.offset)?;
-                (header.kind == Kind::Run).then_some(payload)
+                let runs = &segment.index.runs;
+                let run = runs.iter().find(|run| run.index == key.index)?;
+                read_header(&*self.file(number).ok()?, runs, run)
             })
         })
     }
@@ -548,17 +548,4 @@ pub(crate) fn info_of(
         bytes: share_of(header.record_len(), part.piece.age, chunk_steps),
         place: Place { segment, offset },
     }
-}
-
-/// Reads the record at `offset`; `None` if it is not intact.
-pub(crate) fn read_record(file: &dyn DiskFile, offset: u64) -> Option<(Header, Vec<u8>)> {
-    let head = read_range(file, offset, offset + HEADER_BYTES as u64).ok()?;
-    let header = Header::decode(head.first_chunk()?)?;
-    let start = offset + HEADER_BYTES as u64;
-    let end = start + u64::from(header.payload_len);
-    if end > file.len().ok()? || header.payload_len as usize > MAX_PAYLOAD_BYTES {
-        return None;
-    }
-    let payload = read_range(file, start, end).ok()?;
-    (crc32c::crc32c(&payload) == header.payload_crc).then_some((header, payload))
 }

@@ -4,6 +4,7 @@
 //! each segment. Records are taken as they are, payload and checksum; only numbers that name a place in the segment are
 //! changed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rollhouse_core::RunId;
@@ -11,6 +12,7 @@ use rollhouse_core::RunId;
 use crate::code::record::{HEADER_BYTES, Header, Kind};
 use crate::code::run_record::RunInfo;
 use crate::stored::aside::{AsideEpisode, SetAside};
+use crate::stored::run_headers::{WholeHeaders, base_of, prev_of};
 use crate::stored::scan::{Found, Records};
 
 /// Cuts the records of `run` out of the bytes of a sealed segment, and that run's episodes out of the set of those that
@@ -19,12 +21,19 @@ use crate::stored::scan::{Found, Records};
 ///
 /// `None` if the segment is damaged anywhere: nobody knows to which run the damaged stretch belongs.
 pub fn part_of_run(bytes: &[u8], run: RunId, aside: &SetAside) -> Option<(Vec<u8>, SetAside)> {
-    let mut part = Part { bytes: Vec::new(), runs: BTreeSet::new(), offsets: BTreeMap::new() };
+    let mut headers = WholeHeaders::default();
+    for found in Records::new(bytes, 0) {
+        let Found::Record(_, header, payload) = found else { return None };
+        if header.kind == Kind::Run && base_of(&header).is_none() {
+            headers.add(header.run, payload);
+        }
+    }
+    let mut part = Part { bytes: Vec::new(), headers, runs: BTreeSet::new(), offsets: BTreeMap::new() };
     let (mut left_out, mut sealed) = (false, false);
     for found in Records::new(bytes, 0) {
         let Found::Record(offset, header, payload) = found else { return None };
         sealed = header.kind == Kind::Seal;
-        left_out |= !part.take(run, offset, header, payload);
+        left_out |= !part.take(run, offset, header, payload)?;
     }
     if !sealed {
         return None;
@@ -42,30 +51,38 @@ pub fn part_of_run(bytes: &[u8], run: RunId, aside: &SetAside) -> Option<(Vec<u8
 }
 
 /// A part that is being gathered.
-struct Part {
+struct Part<'a> {
     bytes: Vec<u8>,
+    headers: WholeHeaders<'a>,
     /// The run's indexes in the segment: one for each placement.
     runs: BTreeSet<u32>,
     /// Offset of each chunk in the segment, and in the part.
     offsets: BTreeMap<u64, u32>,
 }
 
-impl Part {
+impl Part<'_> {
     /// Takes a record if it belongs to the run or to no run; returns false if it belongs to another run. Marks and the
-    /// seal name places: they are written anew.
-    fn take(&mut self, run: RunId, offset: u64, header: Header, payload: &[u8]) -> bool {
+    /// seal name places: they are written anew. The header of a run is written whole. `None` if it cannot be read.
+    fn take(&mut self, run: RunId, offset: u64, header: Header, payload: &[u8]) -> Option<bool> {
         match header.kind {
-            Kind::Mark | Kind::Seal => return true,
+            Kind::Mark | Kind::Seal => return Some(true),
             Kind::Segment => {}
+            Kind::Run if header.tag != run.as_u128() as u32 => {}
             Kind::Run => {
-                if RunInfo::decode(payload).is_ok_and(|info| info.run() == run) {
+                let whole = match base_of(&header) {
+                    Some(_) => Cow::Owned(self.headers.whole(&header, payload).ok()?),
+                    None => Cow::Borrowed(payload),
+                };
+                if RunInfo::decode(&whole).is_ok_and(|info| info.run() == run) {
                     self.runs.insert(header.run);
+                    self.put(Header { prev: prev_of(None), ..header }, &whole);
+                    return Some(true);
                 }
             }
             Kind::Chunk | Kind::RunEnd | Kind::Frames => {}
         }
         if header.kind != Kind::Segment && !self.runs.contains(&header.run) {
-            return false;
+            return Some(false);
         }
         let mut header = header;
         if matches!(header.kind, Kind::Chunk | Kind::Frames) {
@@ -76,7 +93,7 @@ impl Part {
             self.offsets.insert(offset, self.bytes.len() as u32);
         }
         self.put(header, payload);
-        true
+        Some(true)
     }
 
     fn seal(&mut self) {

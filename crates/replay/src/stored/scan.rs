@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use rollhouse_core::Outcome;
 
@@ -15,6 +16,7 @@ use crate::limits::{MAX_DAMAGE_LISTED, MAX_PAYLOAD_BYTES, MAX_RUNS_MEMORY};
 use crate::stored::followed::FollowedBlocks;
 use crate::stored::index::{LastChunk, RunEntry, SegmentIndex, tails_of};
 use crate::stored::rows::{ChunkBytes, RowsWriter};
+use crate::stored::run_headers::{WholeHeaders, base_of};
 
 /// Bytes of a segment that are not an intact record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +40,8 @@ pub enum DamageCause {
     Payload,
     /// The payload has its checksum and still does not decode, or belongs to no readable run.
     Content,
+    /// The header of a run is coded against one that is not in the segment any more, or is another one there.
+    Base,
     /// The records of a sealed or older segment end without a seal.
     Unsealed,
     /// The list of the segment's episodes that are set aside cannot be read: they may be listed beside those that came
@@ -46,12 +50,18 @@ pub enum DamageCause {
 }
 
 impl DamageCause {
+    /// Returns whether the bytes of the record are as they were written.
+    const fn is_of_an_intact_record(self) -> bool {
+        matches!(self, Self::Content | Self::Base)
+    }
+
     /// Returns the word that listings use.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Header => "header",
             Self::Payload => "payload",
             Self::Content => "content",
+            Self::Base => "base",
             Self::Unsealed => "unsealed",
             Self::Aside => "aside",
         }
@@ -177,8 +187,7 @@ fn scan_all(number: u64, bytes: &[u8], rows: Option<RowsWriter>) -> Scan {
     let mut records = Vec::new();
     let mut index = SegmentIndex::new(number, 0);
     index.bytes = bytes.len() as u64;
-    let mut runs = BTreeMap::new();
-    let mut memory_left = MAX_RUNS_MEMORY;
+    let mut runs = RunsFound::default();
     let mut durable = 0;
     for found in Records::new(bytes, 0) {
         match found {
@@ -187,25 +196,23 @@ fn scan_all(number: u64, bytes: &[u8], rows: Option<RowsWriter>) -> Scan {
                 Kind::Segment => index.session = header.tag,
                 Kind::Mark => durable = durable.max(header.position.min(offset)),
                 Kind::Seal => index.sealed = offset + HEADER_BYTES as u64 == index.bytes,
-                Kind::Run => match RunInfo::decode(payload) {
-                    // One more copy of what is known.
-                    Ok(_) if runs.contains_key(&header.run) => {}
-                    Ok(run) if run.memory() <= memory_left => {
-                        memory_left -= run.memory();
-                        index.runs.push(RunEntry { index: header.run, offset, ended: false });
-                        index.headers.push(payload.into());
-                        runs.insert(header.run, run);
+                Kind::Run if base_of(&header).is_some() => runs.coded.push((offset, header, payload)),
+                Kind::Run => {
+                    if let Err(cause) = runs.take_whole(offset, &header, payload) {
+                        bad.push(damage_of(number, offset, &header, cause));
                     }
-                    Ok(_) | Err(_) => bad.push(content_damage(number, offset, &header)),
-                },
+                }
                 Kind::Frames if frame_chunk::read(payload).is_err() => {
-                    bad.push(content_damage(number, offset, &header));
+                    bad.push(damage_of(number, offset, &header, DamageCause::Content));
                 }
                 Kind::Frames => {}
                 Kind::Chunk | Kind::RunEnd => records.push((offset, header, payload)),
             },
         }
     }
+    let runs = runs.finish(&mut index, |offset, header, cause| {
+        bad.push(damage_of(number, offset, header, cause));
+    });
     let mut scan = Scan {
         index,
         runs,
@@ -220,6 +227,78 @@ fn scan_all(number: u64, bytes: &[u8], rows: Option<RowsWriter>) -> Scan {
     bad.sort_unstable();
     scan.judge(bad, bytes.len() as u64);
     scan
+}
+
+/// The runs of a segment that is scanned.
+#[derive(Debug, Default)]
+struct RunsFound<'a> {
+    runs: BTreeMap<u32, FoundRun>,
+    whole: WholeHeaders<'a>,
+    /// Records of headers that are coded, each with its offset.
+    coded: Vec<(u64, Header, &'a [u8])>,
+    /// Bytes of memory that the runs take.
+    memory: usize,
+}
+
+#[derive(Debug)]
+struct FoundRun {
+    offset: u64,
+    header: Arc<[u8]>,
+    info: RunInfo,
+}
+
+impl<'a> RunsFound<'a> {
+    fn take_whole(&mut self, offset: u64, header: &Header, payload: &'a [u8]) -> Result<(), DamageCause> {
+        self.take(offset, header.run, payload, 0)?;
+        self.whole.add(header.run, payload);
+        Ok(())
+    }
+
+    /// Takes a whole header, which takes `beside` bytes of memory that the segment has not.
+    fn take(&mut self, offset: u64, run: u32, header: &[u8], beside: usize) -> Result<(), DamageCause> {
+        let info = RunInfo::decode(header).map_err(|_| DamageCause::Content)?;
+        if self.runs.contains_key(&run) {
+            // One more copy of what is known.
+            return Ok(());
+        }
+        let memory = self.memory + info.memory() + beside;
+        if memory > MAX_RUNS_MEMORY {
+            self.whole.close();
+            return Err(DamageCause::Content);
+        }
+        self.memory = memory;
+        self.runs.insert(run, FoundRun { offset, header: header.into(), info });
+        Ok(())
+    }
+
+    /// Reads the coded headers, puts the runs into the index, in the order of their places, and returns them.
+    fn finish(
+        mut self,
+        index: &mut SegmentIndex,
+        mut bad: impl FnMut(u64, &Header, DamageCause),
+    ) -> BTreeMap<u32, RunInfo> {
+        let mut copies: BTreeMap<u32, (u32, &[u8])> = BTreeMap::new();
+        for (offset, header, payload) in std::mem::take(&mut self.coded) {
+            if copies.get(&header.run) == Some(&(header.prev, payload)) {
+                continue;
+            }
+            let whole = self.whole.whole(&header, payload);
+            let taken = whole.and_then(|whole| self.take(offset, header.run, &whole, whole.len()));
+            match taken {
+                Ok(()) => drop(copies.insert(header.run, (header.prev, payload))),
+                Err(cause) => bad(offset, &header, cause),
+            }
+        }
+        let mut found: Vec<_> = self.runs.into_iter().collect();
+        found.sort_by_key(|(_, run)| run.offset);
+        let mut runs = BTreeMap::new();
+        for (run, FoundRun { offset, header, info }) in found {
+            index.runs.push(RunEntry { index: run, offset, ended: false });
+            index.headers.push(header);
+            runs.insert(run, info);
+        }
+        runs
+    }
 }
 
 impl Scan {
@@ -252,7 +331,7 @@ impl Scan {
                 Some(decoder)
             });
             let Some(decoder) = decoded else {
-                bad.push(content_damage(self.index.number, *offset, header));
+                bad.push(damage_of(self.index.number, *offset, header, DamageCause::Content));
                 continue;
             };
             for end in decoder.end_facts(header.first_lane) {
@@ -288,7 +367,7 @@ impl Scan {
     fn judge(&mut self, bad: Vec<Damage>, len: u64) {
         self.intact_to = len;
         for damage in bad {
-            if !self.index.sealed && damage.from >= self.durable && damage.cause != DamageCause::Content {
+            if !self.index.sealed && damage.from >= self.durable && !damage.cause.is_of_an_intact_record() {
                 self.torn_from.get_or_insert(damage.from);
                 self.intact_to = self.intact_to.min(damage.from);
             } else if self.damage.len() < MAX_DAMAGE_LISTED {
@@ -298,8 +377,9 @@ impl Scan {
     }
 }
 
-const fn content_damage(segment: u64, offset: u64, header: &Header) -> Damage {
-    Damage { segment, from: offset, to: offset + header.record_len(), cause: DamageCause::Content }
+/// Returns the damage of an intact record.
+const fn damage_of(segment: u64, offset: u64, header: &Header, cause: DamageCause) -> Damage {
+    Damage { segment, from: offset, to: offset + header.record_len(), cause }
 }
 
 #[cfg(test)]
@@ -311,14 +391,20 @@ mod tests {
         use crate::disk::Disk;
         use crate::stored::names::segment_name;
         use crate::testing::FaultyDisk;
-        use crate::write::segment_writer::{ChunkPlace, SegmentWriter, make_file};
+        use crate::write::segment_writer::{ChunkPlace, RunPlace, SegmentWriter, make_file};
 
         let disk = FaultyDisk::new();
         let dir = std::path::Path::new("/segments");
         disk.create_dir(dir).unwrap();
         let mut writer = SegmentWriter::new(dir, 1, 7, 0, true);
         writer.open(make_file(&disk, writer.path()).unwrap());
-        let run = writer.add_run(3, vec![0xC0; 900].into());
+        let run = writer.add_run(&RunPlace {
+            tag: 3,
+            env: "env".into(),
+            payload: vec![0xC0; 900].into(),
+            memory: 900,
+            at: None,
+        });
         let mut word = 1;
         for position in 0..9 {
             let payload: Vec<u8> = (0..8000)

@@ -9,6 +9,9 @@
 //!       then for each run of it: bytes u32, CRC-32C u32, its header
 //! ```
 //!
+//! Where bit 31 of the bytes is set, the place u32 among these headers of a whole one comes first, and the header is coded
+//! against that.
+//!
 //! The list has what tells runs apart ([`run_table`](crate::stored::run_table)), so that most readers pass the headers over. The
 //! first checksum of earlier versions covers the whole file, whose headers have none of their own.
 
@@ -22,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::code::chunk::{Decoder, Part};
 use crate::code::codec::Cursor;
+use crate::code::coded_run::{self, Bases};
 use crate::code::episode::{EpisodeInfo, start_of};
 use crate::code::events::EndEvent;
 use crate::code::record::{Header, Kind};
@@ -31,6 +35,7 @@ use crate::limits::MAX_SUMMARY_BYTES;
 use crate::stored::index::{RunEntry, SegmentIndex};
 use crate::stored::names::{segment_name, segments_dir};
 use crate::stored::rows;
+use crate::stored::run_headers::read_header;
 use crate::stored::run_table::{RunKey, RunTable, StoredKey, StoredRuns};
 use crate::stored::scan::{Found, Records, scan_bytes_with_rows};
 
@@ -143,9 +148,16 @@ impl Entry {
         let list = self.encode_list(&stored)?;
         let length = (list.len() as u32).to_le_bytes();
         let mut rest = Vec::new();
-        for header in &headers {
-            rest.extend_from_slice(&(header.len() as u32).to_le_bytes());
-            rest.extend_from_slice(&crc32c::crc32c(header).to_le_bytes());
+        let mut bases = Bases::default();
+        for (at, (header, key)) in (0..).zip(headers.iter().zip(&stored.keys)) {
+            let coded = stored.envs.get(key.3 as usize).and_then(|env| bases.code(at, env, header));
+            let (mark, base) =
+                coded.as_ref().map_or((0, None), |coded| (CODED, Some(coded.base.to_le_bytes())));
+            let (base, header) =
+                (base.as_slice().as_flattened(), coded.as_ref().map_or(header, |coded| &coded.bytes));
+            rest.extend_from_slice(&((base.len() + header.len()) as u32 | mark).to_le_bytes());
+            rest.extend_from_slice(&crc32c::crc32c_append(crc32c::crc32c(base), header).to_le_bytes());
+            rest.extend_from_slice(base);
             rest.extend_from_slice(header);
         }
         if (list.len() + rest.len() + HEAD_BYTES) as u64 > MAX_SUMMARY_BYTES {
@@ -193,13 +205,24 @@ impl Entry {
     pub(crate) fn header(disk: &dyn Disk, dir: &Path, number: u64, key: &RunKey) -> Option<Vec<u8>> {
         let file = disk.open(&summary_path(dir, number)).ok()?;
         let length = file.len().ok()?;
-        let mut at = HEAD_BYTES as u64 + read_list(&*file, length)?.1.len() as u64;
-        for _ in 0..key.at {
-            at += 8 + u64::from(word_at(&*file, at, length)?);
-        }
-        let bytes = u64::from(word_at(&*file, at, length)?);
-        let end = at.checked_add(8 + bytes).filter(|end| *end <= length)?;
-        let header = read_range(&*file, at + 8, end).ok()?;
+        let list = u64::from(word_at(&*file, 4, length)?);
+        let item = |place: u32| {
+            let mut at = HEAD_BYTES as u64 + list;
+            for _ in 0..place {
+                at += 8 + u64::from(word_at(&*file, at, length)? & !CODED);
+            }
+            let word = word_at(&*file, at, length)?;
+            let end = at.checked_add(8 + u64::from(word & !CODED)).filter(|end| *end <= length)?;
+            Some((word & CODED != 0, read_range(&*file, at + 8, end).ok()?))
+        };
+        let (coded, bytes) = item(key.at)?;
+        let header = if coded {
+            let (base, coded) = bytes.split_first_chunk()?;
+            let (_, base) = item(u32::from_le_bytes(*base)).filter(|(coded, _)| !coded)?;
+            coded_run::whole(&base, coded).ok()?
+        } else {
+            bytes
+        };
         (crc32c::crc32c(&header) == key.crc).then_some(header)
     }
 
@@ -228,6 +251,8 @@ fn word_at(file: &dyn DiskFile, at: u64, length: u64) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.first_chunk()?))
 }
 
+/// The bit, in the bytes of a header in an entry's file, that says that the header is coded.
+const CODED: u32 = 1 << 31;
 /// Bytes of an entry's file before its list.
 const HEAD_BYTES: usize = 8;
 
@@ -444,16 +469,12 @@ impl SegmentSummary {
     /// If it cannot be read.
     pub fn finished(&self, file: &dyn DiskFile) -> io::Result<Vec<FinishedEpisode>> {
         let bytes = read_all(file)?;
+        let runs = &self.entry.index.runs;
         let decoder = |entry: &RunEntry| {
-            let from = usize::try_from(entry.offset).ok()?;
-            let Some(Found::Record(_, header, payload)) = Records::new(bytes.get(from..)?, 0).next() else {
-                return None;
-            };
-            let run = RunInfo::decode(payload).ok().filter(|_| header.kind == Kind::Run)?;
+            let run = RunInfo::decode(&read_header(file, runs, entry)?).ok()?;
             Some((entry.index, (Decoder::of_run(&run), run)))
         };
-        let mut decoders: BTreeMap<u32, (Decoder, RunInfo)> =
-            self.entry.index.runs.iter().filter_map(decoder).collect();
+        let mut decoders: BTreeMap<u32, (Decoder, RunInfo)> = runs.iter().filter_map(decoder).collect();
         let mut episodes = Vec::new();
         for found in Records::new(&bytes, 0) {
             let Found::Record(offset, header, payload) = found else { continue };

@@ -25,7 +25,7 @@ use crate::write::handover::{Doorbell, RunShared};
 use crate::write::record_error::{BeginError, RecordError};
 use crate::write::recorded::{Recorded, Status};
 use crate::write::recorder_config::RecorderConfig;
-use crate::write::segments::RunPlace;
+use crate::write::segment_writer::RunPlace;
 use crate::write::spool::Spool;
 use crate::write::writer::{Command, Shared, Writer};
 
@@ -210,7 +210,13 @@ impl Recorder {
         let shared = RunShared::new(layout, lanes.len(), skips, self.doorbell.clone());
         let open_runs = self.open_runs.clone();
         let run = RunRecorder { shared: shared.clone(), lanes, step_columns, open_runs };
-        let place = RunPlace { tag: info.tag(), payload: payload.into(), at: None };
+        let place = RunPlace {
+            tag: info.tag(),
+            env: info.spec.id.as_str().into(),
+            memory: info.memory() + payload.len(),
+            payload: payload.into(),
+            at: None,
+        };
         let begin = Command::Begin(Box::new(header), place, shared);
         self.send(begin).map_err(|()| BeginError::WriterGone)?;
         Ok(run)

@@ -10,14 +10,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::code::coded_run::{Bases, CodedRun};
 use crate::code::extent::ChunkEnds;
 use crate::code::record::{HEADER_BYTES, Header, Kind};
 use crate::disk::{Disk, DiskFile};
 use crate::disk_error::DiskError;
+use crate::limits::SEGMENT_RUNS_MEMORY;
 use crate::stored::followed::FollowedBlocks;
 use crate::stored::index::{LastChunk, RunEntry, SegmentIndex, Tails, tails_of};
 use crate::stored::names::segment_name;
 use crate::stored::rows::{ChunkBytes, RowsWriter};
+use crate::stored::run_headers::prev_of;
 
 /// A segment that is being written. After an error it cannot be used any more.
 #[derive(Debug)]
@@ -39,14 +42,34 @@ pub(crate) struct SegmentWriter {
     /// Writer of the rows; `None` if nobody lists the folder.
     rows: Option<RowsWriter>,
     run_payloads: Vec<RunPayload>,
+    /// Runs against whose headers others are coded.
+    bases: Bases,
+    /// Bytes of memory that a reader takes for the runs.
+    runs_memory: usize,
     index: SegmentIndex,
 }
 
 #[derive(Debug)]
 struct RunPayload {
     tag: u32,
+    /// The whole header.
     bytes: Arc<[u8]>,
+    /// The header in the form that its records have, unless that is the whole one.
+    coded: Option<CodedRun>,
     ended: bool,
+}
+
+/// A run's header, and its place in a segment.
+#[derive(Debug)]
+pub(crate) struct RunPlace {
+    pub(crate) tag: u32,
+    /// Id of the run's env.
+    pub(crate) env: Arc<str>,
+    pub(crate) payload: Arc<[u8]>,
+    /// Bytes of memory that a reader of a segment takes for the run.
+    pub(crate) memory: usize,
+    /// The last segment that has the header, and the run's index there.
+    pub(crate) at: Option<(u64, u32)>,
 }
 
 /// The fields of a chunk's header that do not follow from its payload.
@@ -92,6 +115,8 @@ impl SegmentWriter {
             heads: FollowedBlocks::default(),
             rows: lists.then(RowsWriter::default),
             run_payloads: Vec::new(),
+            bases: Bases::default(),
+            runs_memory: 0,
             index: SegmentIndex::new(number, session),
         };
         writer.put(Header { position: number, ms, tag: session, ..Header::new(Kind::Segment) }, &[]);
@@ -121,19 +146,26 @@ impl SegmentWriter {
         self.durable < self.len
     }
 
+    /// Returns whether readers of the segment take the header of one more run.
+    pub(crate) const fn takes_run(&self, run: &RunPlace) -> bool {
+        self.run_payloads.is_empty() || self.runs_memory + run.memory <= SEGMENT_RUNS_MEMORY
+    }
+
     /// Adds a run and returns its index.
-    pub(crate) fn add_run(&mut self, tag: u32, payload: Arc<[u8]>) -> u32 {
+    pub(crate) fn add_run(&mut self, run: &RunPlace) -> u32 {
         let index = self.run_payloads.len() as u32;
-        let offset = self.put_run(index, tag, &payload);
-        self.index.runs.push(RunEntry { index, offset, ended: false });
-        self.run_payloads.push(RunPayload { tag, bytes: payload, ended: false });
+        let coded = self.bases.code(index, &run.env, &run.payload);
+        self.index.runs.push(RunEntry { index, offset: self.len, ended: false });
+        self.run_payloads.push(RunPayload { tag: run.tag, bytes: run.payload.clone(), coded, ended: false });
+        self.runs_memory += run.memory;
+        self.put_run(index);
         index
     }
 
     /// Notes that the run ended in order; repeats its header, so that no one damaged place makes a segment's
     /// chunks unreadable.
     pub(crate) fn end_run(&mut self, index: u32) {
-        self.repeat_run(index);
+        self.put_run(index);
         if let Some(run) = self.run_payloads.get_mut(index as usize) {
             run.ended = true;
             let tag = run.tag;
@@ -232,7 +264,7 @@ impl SegmentWriter {
     pub(crate) fn seal(mut self) -> Result<SegmentIndex, DiskError> {
         for index in 0..self.run_payloads.len() {
             if !self.run_payloads[index].ended {
-                self.repeat_run(index as u32);
+                self.put_run(index as u32);
             }
         }
         self.commit()?;
@@ -262,17 +294,13 @@ impl SegmentWriter {
         self.file.as_deref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn repeat_run(&mut self, index: u32) {
-        if let Some(run) = self.run_payloads.get(index as usize) {
-            let (tag, bytes) = (run.tag, run.bytes.clone());
-            self.put_run(index, tag, &bytes);
+    fn put_run(&mut self, index: u32) {
+        if let Some(RunPayload { tag, bytes, coded, .. }) = self.run_payloads.get(index as usize) {
+            let base = coded.as_ref().map(|coded| coded.base);
+            let header = Header { run: index, tag: *tag, prev: prev_of(base), ..Header::new(Kind::Run) };
+            let payload = coded.as_ref().map_or(bytes, |coded| &coded.bytes).clone();
+            self.put(header, &payload);
         }
-    }
-
-    fn put_run(&mut self, index: u32, tag: u32, payload: &[u8]) -> u64 {
-        let offset = self.len;
-        self.put(Header { run: index, tag, ..Header::new(Kind::Run) }, payload);
-        offset
     }
 
     fn put(&mut self, header: Header, payload: &[u8]) {

@@ -29,7 +29,7 @@ use crate::stored::summary::Entry;
 use crate::write::outage::Outage;
 use crate::write::recorded::Status;
 use crate::write::recorder_config::RecorderConfig;
-use crate::write::segment_writer::{ChunkPlace, SegmentWriter, make_file};
+use crate::write::segment_writer::{ChunkPlace, RunPlace, SegmentWriter, make_file};
 use crate::write::spool::{Spool, numbers_set_aside};
 use crate::write::syncer::{Done, Job, Synced, Syncer, Turned};
 use crate::write::undurable::{Amount, Undurable};
@@ -119,15 +119,6 @@ struct Closing {
     undurable: Amount,
 }
 
-/// A run's header, and its place in a segment.
-#[derive(Debug)]
-pub(crate) struct RunPlace {
-    pub(crate) tag: u32,
-    pub(crate) payload: Arc<[u8]>,
-    /// The last segment that has the header, and the run's index there.
-    pub(crate) at: Option<(u64, u32)>,
-}
-
 impl Segments {
     /// Takes the folder's lock and repairs the folder.
     pub(crate) fn open(
@@ -209,14 +200,14 @@ impl Segments {
         ends: &ChunkEnds,
     ) {
         let episodes = ends.episodes();
-        if !self.make_room() {
+        if !self.make_room(run) {
             return self.lose(1, episodes);
         }
         let Some((number, segment)) = &mut self.current else { return self.lose(1, episodes) };
         let index = match run.at {
             Some((at, index)) if at == *number => index,
             _ => {
-                let index = segment.add_run(run.tag, run.payload.clone());
+                let index = segment.add_run(run);
                 run.at = Some((*number, index));
                 index
             }
@@ -246,18 +237,22 @@ impl Segments {
             return segment.end_run(index);
         }
         if has_open
-            && self.make_room()
+            && self.make_room(run)
             && let Some((_, segment)) = &mut self.current
         {
-            let index = segment.add_run(run.tag, run.payload.clone());
+            let index = segment.add_run(run);
             segment.end_run(index);
             self.filling_since.get_or_insert(self.clock.now());
         }
     }
 
-    /// Ensures that there is a segment with room; returns false if there can be none now.
-    fn make_room(&mut self) -> bool {
-        if self.current.as_ref().is_some_and(|(_, segment)| segment.len() >= self.config.segment_bytes) {
+    /// Ensures that there is a segment with room for a chunk of the run; returns false if there can be none now.
+    fn make_room(&mut self, run: &RunPlace) -> bool {
+        let is_full = |(number, segment): &(u64, SegmentWriter)| {
+            let is_new = run.at.is_none_or(|(at, _)| at != *number);
+            segment.len() >= self.config.segment_bytes || is_new && !segment.takes_run(run)
+        };
+        if self.current.as_ref().is_some_and(is_full) {
             self.turn();
         }
         if self.current.is_some() {

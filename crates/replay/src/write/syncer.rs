@@ -209,7 +209,8 @@ mod tests {
         use crate::code::extent::ChunkEnds;
         use crate::write::recorder_config::RecorderConfig;
         use crate::write::segment_writer::ChunkPlace;
-        use crate::write::segments::{RunPlace, Segments};
+        use crate::write::segment_writer::RunPlace;
+        use crate::write::segments::Segments;
         use crate::write::spool::Spool;
 
         let (disk, dir) = (FaultyDisk::new(), Path::new("/folder"));
@@ -217,7 +218,8 @@ mod tests {
         let config = RecorderConfig { commit_every: std::time::Duration::ZERO, ..RecorderConfig::default() };
         let spool = Spool::new(shared.clone(), dir);
         let mut segments = Segments::open(shared, dir, config, 7, spool, Clock::system()).unwrap();
-        let mut run = RunPlace { tag: 3, payload: vec![0xC0; 100].into(), at: None };
+        let mut run =
+            RunPlace { tag: 3, env: "env".into(), payload: vec![0xC0; 100].into(), memory: 100, at: None };
         let mut add = |segments: &mut Segments| {
             let place = ChunkPlace { run: 0, first_lane: 0, lanes: 1, rows: 1, position: 0, ms: 5 };
             segments.add_chunk(&mut run, place, (&[7; 100], &[]), &ChunkEnds::new());

@@ -22,8 +22,8 @@ use crate::stored::lock::OpenError;
 use crate::write::handover::{Doorbell, RunShared};
 use crate::write::recorded::Status;
 use crate::write::recorder_config::RecorderConfig;
-use crate::write::segment_writer::ChunkPlace;
-use crate::write::segments::{RunPlace, Segments};
+use crate::write::segment_writer::{ChunkPlace, RunPlace};
+use crate::write::segments::Segments;
 use crate::write::spool::Spool;
 
 /// A command of the recorder to its writer thread.
