@@ -8,15 +8,17 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import types
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
-from conftest import ROOT, keys_of, need, program, run, until
+from conftest import ROOT, keys_of, need, need_docker, program, run, until
 
 PACKAGE = ROOT / "crates" / "python" / "python"
 VERSIONS = ["1.31", "1.34", "1.36"]
@@ -106,3 +108,46 @@ def test_an_allocation_of_slurm_is_brought_up_and_taken_down_by_a_script_in_it(t
     assert report["episodes"] == 200 and report["stored"] is True
     stats = json.loads(run(program(), "replay", "stats", "--json", "--data", tmp_path / "launched/coordinator/store"))
     assert stats["episodes"] == 200
+
+
+# It ends by itself when it is asked to, and says that it is there.
+SERVES = 'trap "exit 7" TERM; echo serves >&2; while :; do sleep 1 & wait $!; done'
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Iterator[str]:
+    """An image of a shell and what it takes to wait, without a network."""
+    need_docker()
+    name, root = f"rollhouse-tied-{uuid.uuid4().hex}", tmp_path / "image"
+    for tool, place in (("sh", "bin/sh"), ("sleep", "bin/sleep")):
+        found = Path(shutil.which(tool)).resolve()
+        libraries = [Path(path) for path in re.findall(r"(/\S*\.so\S*)", run("ldd", found))]
+        for source, at in [(found, root / place), *((library, root / str(library).lstrip("/")) for library in libraries)]:
+            at.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, at)
+    run("tar", "-cf", tmp_path / "image.tar", "-C", root, ".")
+    run("docker", "import", tmp_path / "image.tar", name)
+    yield name
+    subprocess.run(["docker", "rm", "-f", name], capture_output=True)
+    run("docker", "image", "rm", "-f", name)
+
+
+@pytest.mark.parametrize("stop", ["nothing", "container", "container, docker and shell", "paused container"])
+def test_a_container_that_was_stopped_ends_with_its_launcher(stop: str, image: str) -> None:
+    launch()
+    tied = importlib.import_module("rollhouse.launch.tied")
+    line = ["docker", "run", "--rm", "--name", image, image, "/bin/sh", "-c", SERVES]
+    held = tied.Tied("container", tied.tied(line), {})
+    assert held.hear("serves", 1, 60.0) is not None, held.said()
+    if stop == "paused container":
+        run("docker", "pause", image)
+    elif stop != "nothing":
+        run("docker", "kill", "--signal", "STOP", image)
+    if "shell" in stop:
+        children = run("pgrep", "--parent", str(held.pid), "docker").split()
+        for process in [*map(int, children), held.pid]:
+            os.kill(process, signal.SIGSTOP)
+    # As the kernel does when the launcher dies.
+    held._process.stdin.close()
+    assert held.wait(60.0) == 7, held.said()
+    until("the container is gone", lambda: image not in run("docker", "ps", "--all", "--format", "{{.Names}}"))

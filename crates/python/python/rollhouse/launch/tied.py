@@ -2,7 +2,7 @@
 
 Each runs under a few lines of shell that read their stdin, which the launcher holds open. A line ``end`` or the end of
 stdin, which comes however the launcher goes, has the process stopped in order by SIGTERM. One that was stopped by SIGSTOP
-is continued, since it takes no other signal; and one that does not end within :data:`IN_ORDER` is killed.
+is continued, since it takes no other signal, and so is its shell; and one that does not end within :data:`IN_ORDER` is killed.
 """
 
 from __future__ import annotations
@@ -39,20 +39,25 @@ if [ "${ROLLHOUSE_SCRATCH-}" = yes ]; then
 fi
 unset ROLLHOUSE_SCRATCH join
 export ROLLHOUSE_LOG__FORMAT=text
-"$@" 3<&- &
-served=$!
-(
+watch='
     asked=
-    while IFS= read -r word <&3; do
+    while IFS= read -r word; do
         if [ "$word" = end ]; then asked=yes; break; fi
     done
-    if [ -z "$asked" ] && [ "$grace" -gt 0 ]; then sleep "$grace"; fi
-    kill -TERM "$served"
-    # Whoever was stopped takes no signal before going on; so does a container by what runs it here.
-    kill -CONT "$served"
-    sleep "$patience"
-    kill -KILL "$served"
-) >/dev/null 2>&1 &
+    if [ -z "$asked" ] && [ "$3" -gt 0 ]; then sleep "$3"; fi
+    kill -TERM "$1"
+    # Whoever was stopped takes no signal before going on; so does a container by what runs it here. The shell waits for it.
+    kill -CONT "$1" "$2"
+    trap "kill \$! && exit" TERM
+    sleep "$4" &
+    wait "$!"
+    kill -KILL "$1"
+'
+"$@" 3<&- &
+served=$!
+# In a session of its own where there is setsid: whoever stops this shell and all that is in its group does not stop it.
+if command -v setsid >/dev/null 2>&1; then set -- setsid; else set --; fi
+"$@" sh -c "$watch" rollhouse-watch "$served" "$$" "$grace" "$patience" <&3 >/dev/null 2>&1 &
 watcher=$!
 trap 'kill -TERM "$served" 2>/dev/null' TERM INT HUP
 code=0
