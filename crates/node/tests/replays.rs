@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Answered, Cluster, Heard, Owner, session};
+use cluster::{Answered, Cluster, Heard, Owner, session, session_of};
 use rollhouse_core::messages;
 use rollhouse_core::msgpack::Message;
 use rollhouse_core::{LaneState, RecordRule, SharedBound};
@@ -81,7 +81,11 @@ impl Cluster {
 }
 
 fn replay_of(pool: u128, episode: &Episode) -> OpenSession {
-    let mut open = session(pool, "CartPole-v1", 1);
+    replay_for("trainer", pool, episode)
+}
+
+fn replay_for(owner: &str, pool: u128, episode: &Episode) -> OpenSession {
+    let mut open = session_of(owner, pool, "CartPole-v1", 1);
     open.settings.replay = Some(ReplayOf {
         episode: episode.info.name.to_string(),
         dynamics: episode.info.dynamics(),
@@ -339,7 +343,7 @@ fn a_node_takes_so_many_replays_and_ends_them_when_it_drains() {
     let refused = cluster.coordinator.open(&replay_of(share, &episode)).unwrap_err();
     assert_eq!(refused.code, RefusalCode::Busy);
     assert!(refused.message.contains("`trainer` has 7 replays of a node"), "{refused}");
-    let others = OpenSession { owner: "other".to_owned(), ..replay_of(share, &episode) };
+    let others = replay_for("other", share, &episode);
     cluster.coordinator.open(&others).unwrap();
     let owner = Owner::dial(&cluster.authority, &cluster.node);
     let mut viewer = Viewer::open(&owner, &replay_of(3, &episode));

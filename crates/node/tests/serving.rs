@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Answered, Authority, Cluster, Coordinator, Heard, Owner, Stepper, session};
+use cluster::{Answered, Authority, Cluster, Coordinator, Heard, Owner, Stepper, session, session_of};
 use rollhouse_core::{
     AutoresetMode, ColumnRef, Goal, Interruption, OptionValue, Outcome, RecordRule, RunId, SeedSchedule,
     SharedBound, random_bits,
@@ -110,7 +110,7 @@ fn an_owner_with_all_connections_that_it_may_have_leaves_others_theirs_and_has_t
         config.serving.quic.shares = SharedBound { limit: 4, reserve: 0, ..SharedBound::CONNECTIONS };
     });
     let opened = |pool: u128, owner: &str| {
-        let open = OpenSession { owner: owner.to_owned(), ..session(pool, "CartPole-v1", 1) };
+        let open = session_of(owner, pool, "CartPole-v1", 1);
         cluster.coordinator.open(&open).unwrap();
         open
     };

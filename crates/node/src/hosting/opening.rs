@@ -8,7 +8,7 @@ use rollhouse_host::PythonEnv;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
     Connection, EndCause, FrameLayout, LaneSettings, OpenSession, Refusal, RefusalCode, ReplayOf,
-    SessionOpened, Takes, Unfit,
+    SessionOpened, Takes, Unfit, is_pool_of,
 };
 
 use super::Hosting;
@@ -36,6 +36,7 @@ impl Hosting {
         open: &OpenSession,
         coordinator: Option<&Connection>,
     ) -> Result<SessionOpened, Refusal> {
+        check_owner(open)?;
         let wanted = self.wanted(open)?;
         self.check_fitness(open).await?;
         let superseded = self.table().superseded(open);
@@ -235,6 +236,17 @@ enum Wanted {
     /// Lanes of an env that has to be learned.
     Learned(Arc<Learning>, PythonEnv),
     Replay(ReplayOf),
+}
+
+/// Refuses a session under the id of another owner's pool: what is recorded under an id is that owner's, whatever a
+/// coordinator says.
+fn check_owner(open: &OpenSession) -> Result<(), Refusal> {
+    let (pool, owner) = (open.session.pool, open.owner.escape_debug());
+    if is_pool_of(&open.owner, pool) {
+        return Ok(());
+    }
+    let message = format!("session: {pool} is not an id of a pool of `{owner}`");
+    Err(Refusal::new(RefusalCode::BadRequest, message))
 }
 
 fn closed_meanwhile() -> Refusal {

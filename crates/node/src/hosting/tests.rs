@@ -9,13 +9,13 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use rollhouse_core::RunId;
 use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{EnvEntry, InstructionSet, MakeError};
-use rollhouse_wire::{LaneSettings, OpenSession, Secret};
+use rollhouse_wire::{LaneSettings, OpenSession, Secret, pool_id_of};
 
 use crate::Node;
 
 pub(crate) fn open(env: &str) -> OpenSession {
     OpenSession {
-        session: SessionId { pool: RunId::from_u128(1), index: 0 },
+        session: SessionId { pool: pool_id_of("trainer", RunId::from_u128(1 << 32)), index: 0 },
         incarnation: Incarnation { term: 1, counter: 1 },
         secret: Secret::from_bytes([0; 16]),
         owner: "trainer".to_owned(),
@@ -108,6 +108,25 @@ fn a_session_that_is_closed_while_it_waits_to_be_made_is_never_made() {
     assert_eq!(closed.unwrap_err().code, RefusalCode::NotFound);
     assert_eq!(made.load(Ordering::Relaxed), 0);
     assert_eq!(hosting.sessions(), 0);
+}
+
+/// Symptom: a node opened sessions under the id of any pool, so that recordings of one owner came under the name of
+/// another. Cause: only the coordinator looked whether an id is its owner's. Fix: the node looks as well.
+#[test]
+fn a_session_under_the_id_of_another_owners_pool_is_refused_by_name_and_leaves_nothing() {
+    let node = Node::start().unwrap();
+    let hosting = hosting(Registry::builtin(), &node, Duration::from_secs(30));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let open = open("CartPole-v1");
+    let of_another = OpenSession { owner: "eve".to_owned(), ..open.clone() };
+    let refusal = runtime.block_on(hosting.open(&of_another, None)).unwrap_err();
+    let said = format!("{} is not an id of a pool of `eve`", open.session.pool);
+    assert!(refusal.code == RefusalCode::BadRequest && refusal.message.contains(&said), "{refusal:?}");
+    assert_eq!(hosting.sessions(), 0);
+    runtime.block_on(async {
+        hosting.open(&open, None).await.unwrap();
+        hosting.evict_all().await;
+    });
 }
 
 /// Symptom: on a node without `[python]` the processes of isolated plug-ins were started by a thread that steps sessions.

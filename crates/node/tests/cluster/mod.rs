@@ -17,7 +17,7 @@ use rollhouse_wire::{
     Expected, FrameFault, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, Heartbeat,
     HeartbeatTaken, Hello, Identity, Incarnation, LaneSettings, Listener, OpenSession, OpenWatch, Peer,
     ReadGrant, Refusal, RefusalCode, Register, Registered, Request, Role, Secret, SessionEnd, SessionId,
-    SessionOpened, Settings, Shipped, Stranger, Trust, WatcherAdmitted,
+    SessionOpened, Settings, Shipped, Stranger, Trust, WatcherAdmitted, pool_id_of,
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -354,11 +354,16 @@ async fn hear_node(
 
 /// A session for `lanes` lanes of an env, from the pool's first lane on.
 pub fn session(pool: u128, env: &str, lanes: u32) -> OpenSession {
+    session_of("trainer", pool, env, lanes)
+}
+
+/// Such a session of that owner's pool.
+pub fn session_of(owner: &str, pool: u128, env: &str, lanes: u32) -> OpenSession {
     OpenSession {
-        session: SessionId { pool: RunId::from_u128(pool), index: 0 },
+        session: SessionId { pool: pool_id_of(owner, RunId::from_u128(pool << 32)), index: 0 },
         incarnation: Incarnation { term: 1, counter: 1 },
         secret: Secret::from_bytes([pool as u8; 16]),
-        owner: "trainer".to_owned(),
+        owner: owner.to_owned(),
         operates: false,
         first_lane: 0,
         lanes,
