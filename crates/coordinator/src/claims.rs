@@ -81,12 +81,9 @@ impl Cluster {
         let key = (report.session, report.incarnation);
         let current = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(&key));
         match current.map(|session| *session.node == **name) {
-            Some(true) => return,
-            Some(false) => return self.expect_claimed(name, key),
+            Some(true) => {}
+            Some(false) => self.expect_claimed(name, key),
             None => self.claim(name, report),
-        }
-        if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(&key)) {
-            session.was_over = true;
         }
     }
 

@@ -42,7 +42,10 @@ impl Cluster {
                 self.pools.revive(id);
                 self.begin_to_close(now, id, Some(ticket), out);
             }
-            Stage::Ended { .. } => out.answer(ticket, Reply::PoolClosed(pool.status())),
+            Stage::Ended { .. } => {
+                let status = self.pools.get(&id).map(|pool| self.status_of(pool)).unwrap_or_default();
+                out.answer(ticket, Reply::PoolClosed(status));
+            }
             Stage::Closing { .. } if pool.waiters.len() >= MAX_WAITERS => {
                 let message = format!("{MAX_WAITERS} requests wait for pool {id}, which is as many as may");
                 out.refuse(ticket, Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
@@ -140,7 +143,7 @@ impl Cluster {
     pub(crate) fn end_closed(&mut self, id: RunId, out: &mut Actions) {
         let Some(pool) = self.pools.get_mut(&id) else { return };
         let waiters: Vec<Ticket> = std::mem::take(&mut pool.waiters);
-        let status = pool.status();
+        let status = self.pools.get(&id).map(|pool| self.status_of(pool)).unwrap_or_default();
         for ticket in waiters {
             out.answer(ticket, Reply::PoolClosed(status.clone()));
         }

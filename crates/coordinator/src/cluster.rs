@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +10,12 @@ use rollhouse_core::RunId;
 use rollhouse_wire::limits::MAX_NAME_BYTES;
 use rollhouse_wire::{
     CloseSession, EndCause, Heartbeat, HeartbeatTaken, Incarnation, Refusal, RefusalCode, Register,
-    Registered, Secret, SeenTerm, SessionCounts, SessionReport,
+    Registered, Secret, SeenTerm, SessionCounts, SessionId, SessionReport,
 };
 
 use crate::behind::Behind;
 use crate::event::{Action, Actions, Event, LinkId, Reply, Ticket};
-use crate::limits::{HEARTBEAT, SETTLE, TICK};
+use crate::limits::{HEARTBEAT, RETRY_AFTER, SETTLE, TICK};
 use crate::member::Member;
 use crate::membership::{Beat, Change, Membership, length};
 use crate::placements::{Key, Placements};
@@ -35,8 +36,8 @@ pub struct Cluster {
     pub(crate) term: u64,
     /// The number that tells this coordinator from another of the same term.
     boot: u64,
-    /// Counter of the latest placement.
-    counter: u64,
+    /// Counters of its placements: it has given those from `start` on, without `end`, which is the next.
+    counters: Range<u64>,
     pub(crate) secrets: SecretSource,
     pub(crate) members: Membership,
     pub(crate) placements: Placements,
@@ -49,7 +50,7 @@ pub struct Cluster {
     pub(crate) waiting: Waiting,
     pools_opened: u64,
     /// Nodes of an earlier coordinator that have not been heard of yet.
-    awaited: Awaited,
+    pub(crate) awaited: Awaited,
     /// Nodes that have seen a later coordinator.
     pub(crate) behind: Behind,
 }
@@ -71,7 +72,7 @@ impl Cluster {
         Self {
             term: own.term,
             boot: own.boot,
-            counter: 0,
+            counters: first_counter(own.boot)..first_counter(own.boot),
             secrets,
             members: Membership::default(),
             placements: Placements::default(),
@@ -100,6 +101,7 @@ impl Cluster {
     /// one.
     pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Action> {
         let mut out = Actions::default();
+        let was_settled = self.is_settled();
         let doubted = match &event {
             // Its owner says that a session is gone: others' may be as well.
             Event::ReplaceSession { request, .. } if !request.moving => Some(request.node.clone()),
@@ -146,6 +148,10 @@ impl Cluster {
             Event::Undrain { ticket, node } => self.drain(ticket, &node, false, &mut out),
             Event::PortClosed(asked) => self.port_closed(now, &asked, &mut out),
             Event::Tick => self.tick(now, &mut out),
+        }
+        if !was_settled && self.is_settled() {
+            let closing: Vec<RunId> = self.closing.iter().map(|(_, id)| *id).collect();
+            closing.into_iter().for_each(|id| self.settle(id, &mut out));
         }
         if let Some(node) = doubted {
             self.doubt(now, &node, &mut out);
@@ -364,7 +370,9 @@ impl Cluster {
         self.forget_on(&placement.node, key);
         self.previous_gone(key, over);
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
-        let Some(session) = pool.current(key).filter(|session| !session.is_over()) else { return };
+        let Some(session) = pool.current(key).filter(|session| !session.is_over()) else {
+            return self.settle(key.0.pool, out);
+        };
         session.state = SessionState::Ended(over.cause);
         session.activity.attached = session.activity.attached.map(|_| false);
         session.activity.done = over.done.unwrap_or(session.activity.done);
@@ -384,9 +392,12 @@ impl Cluster {
             let waiters = std::mem::take(&mut pool.waiters);
             self.answer_granted(id, waiters, out);
         }
-        let Some(pool) = self.pools.get_mut(&id).filter(|pool| pool.all_over()) else { return };
-        match pool.stage {
+        let Some(stage) = self.pools.get(&id).filter(|pool| pool.all_over()).map(|pool| pool.stage) else {
+            return;
+        };
+        match stage {
             Stage::Open => self.pools.end(id, false),
+            Stage::Closing { .. } if self.waits_for_claims(id) => {}
             Stage::Closing { .. } => self.end_closed(id, out),
             Stage::Opening | Stage::Ended { .. } => {}
         }
@@ -495,23 +506,64 @@ impl Cluster {
         })
     }
 
-    /// Returns whether no node of an earlier coordinator that is away can have newer placements of a pool's sessions than
-    /// those that are known.
-    pub(crate) fn knows_newest(&self, pool: &Pool) -> bool {
-        self.awaited.is_all_heard() || !pool.was_over_before()
+    /// Returns whether nodes of an earlier coordinator are not waited for any more.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.term == 1 || self.awaited.are_all_here()
+    }
+
+    /// Returns whether no node of an earlier coordinator that is away can have other placements of a pool's sessions than
+    /// those that are known. Of a session that one node claims another may have recorded more, and newer ones.
+    pub(crate) fn knows_placements(&self, pool: &Pool) -> bool {
+        self.awaited.is_all_heard() || !pool.has_claims()
+    }
+
+    /// Returns whether a closing pool of which nodes claim sessions waits for more than those that are known: for nodes of
+    /// an earlier coordinator that may claim others still, and for all placements on nodes that can be asked. That one
+    /// node says of its own that it has ended is no news of the others.
+    fn waits_for_claims(&self, id: RunId) -> bool {
+        let can_be_asked = |node: &str| self.members.get(node).is_some_and(|member| !member.is_lost());
+        self.pools.get(&id).is_some_and(Pool::has_claims)
+            && (!self.is_settled() || self.placements.of_pool(id).any(|(_, node)| can_be_asked(node)))
     }
 
     pub(crate) fn next_incarnation(&mut self) -> Incarnation {
-        self.counter += 1;
-        Incarnation { term: self.term, counter: self.counter }
+        let counter = self.counters.end;
+        self.counters.end += 1;
+        Incarnation { term: self.term, counter }
+    }
+
+    /// Refuses to place a session again that another coordinator placed in this term or a later one: this one's folder was
+    /// restored, and any placement that it gives could be older than the one which the owner has. That is the owner's word,
+    /// which counts for its own session alone.
+    pub(crate) fn check_follows(&self, session: SessionId, earlier: Incarnation) -> Result<(), Refusal> {
+        if earlier.term < self.term || (earlier.term == self.term && self.counters.contains(&earlier.counter))
+        {
+            return Ok(());
+        }
+        let (own, seen) = (self.term, earlier.term);
+        let message = format!(
+            "session {session} was placed by another coordinator, of term {seen}, and this one has term {own}: if its folder \
+             was restored, it has to be started with `--least-term {}`",
+            seen.saturating_add(1)
+        );
+        Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64))
     }
 }
+
+/// Returns the counter of a coordinator's first placement. Two that have the same term, because the folder of one was
+/// restored, begin at different ones, so that no two placements are taken for one.
+const fn first_counter(boot: u64) -> u64 {
+    (boot >> COUNTER_BITS) + 1
+}
+
+/// Bits of a counter that count: a coordinator gives fewer placements than they can tell apart.
+const COUNTER_BITS: u32 = 24;
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster")
             .field("term", &self.term)
-            .field("counter", &self.counter)
+            .field("counters", &self.counters)
             .field("members", &self.members)
             .field("placements", &self.placements)
             .field("pools", &self.pools)

@@ -290,7 +290,6 @@ impl Cluster {
             state: SessionState::Running,
             activity: Activity { replay, ..Activity::default() },
             replacing: None,
-            was_over: false,
         };
         pool.sessions.insert(session.index, placed);
         if let (Some(link), Some(request)) = (link, pool.open_request(session)) {

@@ -100,8 +100,6 @@ pub(crate) struct Session {
     pub(crate) activity: Activity,
     /// The replacement under way, while it is being opened in place of an earlier placement.
     pub(crate) replacing: Option<Replacing>,
-    /// Whether it was over when this coordinator, which did not place it, heard of it first.
-    pub(crate) was_over: bool,
 }
 
 /// What a session does, as its node reported it last.
@@ -159,7 +157,6 @@ impl Session {
             state: SessionState::Running,
             activity: Activity::of(report),
             replacing: None,
-            was_over: false,
         }
     }
 
@@ -398,10 +395,9 @@ impl Pool {
         !self.is_recorded() || self.unshipped == 0 && known
     }
 
-    /// Returns whether this coordinator learned of one of its sessions only when that was over. It may have a newer
-    /// placement elsewhere.
-    pub(crate) fn was_over_before(&self) -> bool {
-        self.sessions.values().any(|session| session.was_over)
+    /// Returns whether one of its sessions is only known from a node that claims it.
+    pub(crate) fn has_claims(&self) -> bool {
+        self.sessions.values().any(Session::is_claimed)
     }
 
     /// Returns whether its owner has closed it.

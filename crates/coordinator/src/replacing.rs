@@ -86,6 +86,7 @@ impl Cluster {
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
         let id = request.open.pool;
+        self.check_follows(SessionId { pool: id, index: request.index }, request.incarnation)?;
         if self.pools.is_closed_unseen(&id) {
             return Err(stale(id, "was closed"));
         }

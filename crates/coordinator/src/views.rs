@@ -141,12 +141,16 @@ impl Cluster {
     /// If no pool with that id is known, or not yet.
     pub fn pool_status(&self, now: Duration, pool: RunId) -> Result<PoolStatus, Refusal> {
         let known = self.pools.get(&pool).ok_or_else(|| self.unknown_pool(now, pool))?;
+        Ok(self.status_of(known))
+    }
+
+    /// Returns the state of a known pool.
+    pub(crate) fn status_of(&self, known: &Pool) -> PoolStatus {
         let mut status = known.status();
-        // Of a pool of an earlier coordinator a newer placement may still turn up than the one that was told of, on a node
-        // that is away, however long.
-        let is_told = self.settles(now).is_none() && self.knows_newest(known);
-        status.shipped &= known.asked.is_some() || is_told;
-        Ok(status)
+        // Of a pool of an earlier coordinator other placements may still turn up than those that were told of, on a node that
+        // is away, however long.
+        status.shipped &= known.asked.is_some() || self.is_settled() && self.knows_placements(known);
+        status
     }
 
     pub(crate) fn unknown_pool(&self, now: Duration, pool: RunId) -> Refusal {

@@ -13,7 +13,7 @@ use rollhouse_coordinator::{
 use rollhouse_core::RunId;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_wire::{
-    Incarnation, Refusal, RefusalCode, Secret, SeenTerm, SessionId, SessionStatus, Ship, Shipped,
+    GoneSession, Incarnation, Refusal, RefusalCode, Secret, SeenTerm, SessionId, SessionStatus, Ship, Shipped,
 };
 
 use crate::bug::Bug;
@@ -46,6 +46,8 @@ pub(crate) struct Coordinator {
     /// Pools that it was asked for and not asked to close.
     wanted: BTreeSet<RunId>,
     forger: Forger,
+    /// The pools that it was asked to close, by request.
+    closes: BTreeMap<Ticket, RunId>,
     /// Owners whose pools it was told to end.
     ended: BTreeSet<Arc<str>>,
 }
@@ -72,7 +74,8 @@ impl Coordinator {
         let store = Store::open(Arc::new(disk.clone()), &store_dir(), config).ok()?;
         let term = if ctx.has(Bug::ReusesTerm) { 1 } else { data.term() };
         ctx.ledger.term(term);
-        let boot = ctx.number();
+        // Spread as numbers that are drawn are.
+        let boot = ctx.number().wrapping_mul(SPREAD);
         let mut drawn = u128::from(boot) << 64;
         let secrets = Box::new(move || {
             drawn += 1;
@@ -90,6 +93,7 @@ impl Coordinator {
             seen: ctx.now,
             wanted: BTreeSet::new(),
             forger: Forger::default(),
+            closes: BTreeMap::new(),
             ended: BTreeSet::new(),
         })
     }
@@ -203,6 +207,7 @@ impl Coordinator {
             }
             Question::ClosePool(pool) => {
                 self.wanted.remove(&pool);
+                self.closes.insert(ticket, pool);
                 Event::ClosePool { ticket, asker: asker(owner, ctx.bug), pool }
             }
             other => panic!("the coordinator is asked {other:?}"),
@@ -284,13 +289,29 @@ impl Coordinator {
 
     /// Handles what a hostile node says of the sessions of others: nobody is asked to close anything, nobody's request is
     /// refused, and what this coordinator has placed is as it was.
+    ///
+    /// One request may be answered: that to close a pool of an earlier coordinator. This one knows such a pool by what nodes
+    /// say alone. It waits until all nodes have told of what they have, and each that claims a session of the pool has said
+    /// that it has ended. The hostile node is one of those, and may be the last: nobody else has anything of the pool then,
+    /// and if it counts as stored, it is.
     fn forge(&mut self, ctx: &mut Context<'_>) {
         let ticket = Ticket(ctx.number());
         let event = self.forger.event(&self.cluster, ticket, ctx);
         self.tickets.add(ctx.now, ticket, &event, None);
+        let sessions = self.cluster.sessions().sessions.into_iter();
+        let of_others = sessions.filter(|session| session.node != forger::NAME);
+        let others_have: BTreeSet<RunId> = of_others.map(|session| session.report.session.pool).collect();
         let (placed, said) = (self.placed_here(), format!("{event:?}"));
         for action in self.cluster.handle(ctx.now, event) {
             let of_its_own = match &action {
+                Action::Answer { ticket: to, reply: Reply::PoolClosed(status) } if *to != ticket => {
+                    let pool = self.closes[to];
+                    if self.store.confirm(pool, status.clone()).shipped {
+                        ctx.ledger.shipped(pool);
+                    }
+                    let is_claimed = |gone: &GoneSession| gone.incarnation.term < self.cluster.term();
+                    status.open == 0 && !others_have.contains(&pool) && status.gone.iter().any(is_claimed)
+                }
                 Action::Answer { ticket: to, .. } => *to == ticket,
                 Action::Close { link, .. } => *link == forger::LINK,
                 Action::KeepRoster(_) => true,
@@ -538,5 +559,7 @@ fn asker(owner: String, bug: Option<Bug>) -> Asker {
 
 /// Reports of a hostile node, of a thousand harms.
 const FORGED_PER_MILLE: u64 = 400;
+/// An odd number whose multiples differ in their upper bits.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const PIECE_BYTES: usize = 4096;
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);

@@ -40,19 +40,15 @@ fn what_the_owner_of_lanes_that_go_on_elsewhere_saw_end_is_in_the_store_whatever
 
 /// A coordinator's folder is restored from a copy, whose term is older or that of a coordinator which nodes have seen: none
 /// of those takes orders of it, its status says so, and with the term that it names everything goes on. Without partitions,
-/// so that no owner waits longer for another place than its log lasts; and without tenants and nodes that mean harm: one that
-/// has forged the end of a session answers the closing of its pool, which a restored coordinator knows by such words alone.
-///
-/// Of a hundred seeds one, 58, breaks an invariant: a placement is given a second time under the same term and number.
+/// so that no owner waits longer for another place than its log lasts.
 #[test]
 fn after_a_restore_of_the_coordinators_folder_no_term_is_obeyed_twice_and_all_goes_on_with_the_term_it_names()
 {
     let name = "after_a_restore_of_the_coordinators_folder_no_term_is_obeyed_twice_and_all_goes_on_with_the_term_it_names";
-    let kinds =
-        FaultKinds { restores: true, disks: false, network: false, tenants: false, ..FaultKinds::ALL };
-    let counted = play_all("seeds", name, 50, |seed| World::new(setup(seed, kinds)).live());
+    let kinds = FaultKinds { restores: true, disks: false, network: false, ..FaultKinds::ALL };
+    let counted = play_all("seeds", name, 100, |seed| World::new(setup(seed, kinds)).live());
     for what in ["folder restored", "coordinator was behind", "batch stepped"] {
-        assert!(seeds(50).len() == 1 || counted.has(what), "never seen: {what}; {counted:?}");
+        assert!(seeds(100).len() == 1 || counted.has(what), "never seen: {what}; {counted:?}");
     }
 }
 

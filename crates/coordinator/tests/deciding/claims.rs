@@ -1,7 +1,7 @@
 //! What a node says of sessions that this coordinator did not place: claims, which take nothing from anybody.
 
 use rollhouse_coordinator::limits::MAX_NODE_CLAIMS;
-use rollhouse_coordinator::{Asker, Event, LinkId, Reply};
+use rollhouse_coordinator::{Action, Asker, Event, LinkId, Reply};
 use rollhouse_core::{RunId, SharedBound};
 use rollhouse_wire::{
     Changes, EndCause, Heartbeat, Incarnation, OpenPool, SessionCounts, SessionEnd, SessionId, SessionReport,
@@ -199,4 +199,60 @@ fn an_owner_that_closes_its_pool_has_every_placement_of_it_closed_that_was_claim
     let mut closed: Vec<_> = cast.stage.closed.iter().map(|(node, _)| *node).collect();
     closed.sort_unstable();
     assert_eq!(closed, ["evil", "honest"]);
+}
+
+/// Symptom: a pool of an earlier coordinator counted as stored by the word of a node that had nothing of it, and one that its
+/// owner closed was answered as closed when that node said so. Cause: it was enough that those which claimed it had shipped,
+/// and that its newest claim had ended. Fix: all nodes of the earlier coordinator have to have said what they have, and a
+/// close waits for each of them.
+#[test]
+fn a_pool_is_neither_stored_nor_closed_by_the_word_of_one_node_while_others_may_have_more_of_it() {
+    for closes in [false, true] {
+        let mut cast = Cast { stage: Stage::new(1, &["honest", "evil"]), beats: 0 };
+        cast.stage.restart();
+        cast.stage.join("evil", 1);
+        let evil = LinkId(1);
+        let forged = claim("ada", POOL, 9, 4);
+        cast.says(evil, vec![forged.clone()], Vec::new());
+        let answers = |cast: &mut Cast| {
+            let ticket = cast.stage.ticket();
+            cast.stage.tell(Event::ClosePool { ticket, asker: asker("ada"), pool: POOL })
+        };
+        if closes {
+            assert!(answers(&mut cast).is_none(), "its nodes have not all come back");
+        }
+        cast.says(evil, Vec::new(), vec![end_of(&forged, EndCause::Finished)]);
+        cast.says(evil, Vec::new(), Vec::new());
+        let stored = |cast: &Cast| cast.stage.cluster.pool_status(cast.stage.now, POOL).unwrap().shipped;
+        assert!(!stored(&cast));
+        cast.stage.now = std::time::Duration::from_secs(30);
+        cast.stage.tell(Event::Tick);
+        cast.says(evil, Vec::new(), Vec::new());
+        assert!(!stored(&cast), "the other node is not heard of, and may have recorded it");
+        let again = answers(&mut cast);
+        let Some(Reply::PoolClosed(status)) = again else { panic!("{again:?}") };
+        assert!(!status.shipped);
+        // It comes back, and has nothing: what is claimed is all that there is.
+        cast.stage.join("honest", 1);
+        cast.says(LinkId(2), Vec::new(), Vec::new());
+        assert!(stored(&cast));
+    }
+}
+
+#[test]
+fn the_close_of_a_pool_that_two_nodes_claim_is_answered_when_both_have_closed_it() {
+    let mut cast = Cast::new();
+    cast.stage.tell(Event::Tick);
+    cast.says(HONEST, vec![claim("ada", POOL, 5, 4)], Vec::new());
+    let forged = claim("ada", POOL, 9, 4);
+    cast.says(EVIL, vec![forged.clone()], Vec::new());
+    let ticket = cast.stage.ticket();
+    let event = Event::ClosePool { ticket, asker: asker("ada"), pool: POOL };
+    let asked = cast.stage.cluster.handle(cast.stage.now, event);
+    let closes = asked.iter().filter(|action| matches!(action, Action::Close { .. })).count();
+    assert_eq!((closes, asked.len()), (2, 2), "{asked:?}");
+    cast.says(EVIL, Vec::new(), vec![end_of(&forged, EndCause::Finished)]);
+    assert!(cast.stage.answered.is_none(), "the other one has not closed it");
+    cast.says(HONEST, Vec::new(), vec![end_of(&claim("ada", POOL, 5, 4), EndCause::Closed)]);
+    assert_eq!(cast.stage.answered.take(), Some(ticket));
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rollhouse_coordinator::{Event, LinkId, Reply};
 use rollhouse_wire::{
-    EndCause, Grant, Heartbeat, Incarnation, RefusalCode, ReplaceSession, SessionCounts, SessionEnd,
-    SessionId, SessionReport, Takes, Unfit, UnfitReason,
+    EndCause, Grant, Heartbeat, Incarnation, RefusalCode, ReplaceSession, SeenTerm, SessionCounts,
+    SessionEnd, SessionId, SessionReport, Takes, Unfit, UnfitReason,
 };
 
 use crate::deciding::stage::{POOL, Stage, asked, asker, heartbeat, open_pool, register_of, spec};
@@ -158,6 +158,39 @@ fn the_end_of_a_placement_before_the_one_that_the_owner_has_ends_nothing() {
     stage.tell(Event::Heartbeat { link: LinkId(1), ticket, heartbeat: beat });
     let new = stage.replace(&grant, 2).unwrap();
     assert_eq!((&*new.node, new.incarnation.term), ("a", 3));
+}
+
+/// Symptom: after a restore a placement was given a second time, to a node that had seen nothing of the coordinator before,
+/// and an owner whose lanes a later coordinator had placed got a placement that was older than its own. Cause: only nodes
+/// were asked what they had seen, and each coordinator counted its placements from 1. Fix: what the owner has shows it as
+/// well, and coordinators of the same term count from different numbers.
+#[test]
+fn an_owner_whose_lanes_another_coordinator_placed_in_this_term_or_a_later_one_gets_no_place_of_this_one() {
+    for (term, counter) in [(3, 1), (2, 7), (2, 1 << 30), (u64::MAX, 1)] {
+        let mut stage = Stage::new(2, &["a"]);
+        let grant = Grant { incarnation: Incarnation { term, counter }, ..granted_before() };
+        let refusal = stage.replace(&grant, 2).unwrap_err();
+        let needed = format!("--least-term {}", term.saturating_add(1));
+        assert!(refusal.code == RefusalCode::Busy && refusal.message.contains(&needed), "{refusal:?}");
+        assert_eq!(stage.opened, []);
+        assert!(
+            stage.cluster.pool_status(stage.now, POOL).is_err(),
+            "its word is no reason to know the pool"
+        );
+    }
+}
+
+#[test]
+fn two_coordinators_of_the_same_term_never_give_the_same_placement() {
+    let placements = |boot: u64| {
+        let mut stage = Stage::of(SeenTerm { term: 2, boot }, &["a", "b"]);
+        let grants = stage.open_pool(2);
+        let again = stage.replace(&grants[0], 2).unwrap();
+        assert!(again.incarnation > grants[0].incarnation, "its own placements it follows");
+        [grants[0].incarnation, grants[1].incarnation, again.incarnation]
+    };
+    let (one, other) = (placements(0x1234_5678_9abc_def0), placements(0x1234_5679_9abc_def0));
+    assert!(one.iter().all(|placement| !other.contains(placement)), "{one:?} {other:?}");
 }
 
 #[test]

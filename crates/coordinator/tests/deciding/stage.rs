@@ -73,6 +73,8 @@ pub(crate) struct Stage {
     pub(crate) roster: Option<Roster>,
     /// Whose hosts were asked whether they had ended.
     pub(crate) ports_asked: Vec<PortQuestion>,
+    /// The request to close a pool that was answered last, later than at once.
+    pub(crate) answered: Option<Ticket>,
     /// What nodes were asked to open, and to close.
     pub(crate) opened: Vec<(&'static str, Incarnation)>,
     pub(crate) closed: Vec<(&'static str, Incarnation)>,
@@ -80,9 +82,13 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(term: u64, nodes: &[&'static str]) -> Self {
+        Self::of(SeenTerm { term, boot: term }, nodes)
+    }
+
+    pub(crate) fn of(own: SeenTerm, nodes: &[&'static str]) -> Self {
         let mut stage = Self {
-            cluster: Cluster::new(SeenTerm { term, boot: term }, None, secrets()),
-            now: Duration::from_secs(if term > 1 { 10 } else { 0 }),
+            cluster: Cluster::new(own, None, secrets()),
+            now: Duration::from_secs(if own.term > 1 { 10 } else { 0 }),
             tickets: 0,
             links: BTreeMap::new(),
             full: Vec::new(),
@@ -92,6 +98,7 @@ impl Stage {
             learned: BTreeMap::new(),
             roster: None,
             ports_asked: Vec::new(),
+            answered: None,
             opened: Vec::new(),
             closed: Vec::new(),
         };
@@ -155,11 +162,18 @@ impl Stage {
 
     /// Tells the cluster, does what it says, and gives the last answer.
     pub(crate) fn tell(&mut self, event: Event) -> Option<Reply> {
+        let own = match &event {
+            Event::ClosePool { ticket, .. } => Some(*ticket),
+            _ => None,
+        };
         let mut events = vec![event];
         let mut answer = None;
         while let Some(event) = events.pop() {
             for action in self.cluster.handle(self.now, event) {
                 match action {
+                    Action::Answer { ticket, reply: Reply::PoolClosed(_) } if Some(ticket) != own => {
+                        self.answered = Some(ticket);
+                    }
                     Action::Answer { reply, .. } => answer = Some(reply),
                     Action::Open { link, request } => events.push(self.open(link, &request)),
                     Action::Close { link, request } => {
