@@ -42,6 +42,9 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Number of lanes of one session that is part of a larger pool: small enough that several threads share a large pool,
 /// large enough that a frame's cost does not show.
 pub const MAX_SESSION_LANES: u32 = 1024;
+/// Number of lanes of an env that a node has before it has opened any of that env, as long as others have room: one
+/// session of a large pool. Anybody can state a large capacity.
+pub const FIRST_LANES: u32 = MAX_SESSION_LANES;
 /// Number of lanes of one node.
 pub const MAX_NODE_LANES: u32 = 1 << 20;
 /// Number of sessions that a node may report.

@@ -20,6 +20,7 @@ use crate::member::{Dynamics, Member};
 use crate::membership::out_of_bounds;
 use crate::placements::Key;
 use crate::pool::{Activity, Pool, Session, SessionState, Stage};
+use crate::rooms::FirstLanes;
 use crate::waiting::Want;
 
 impl Cluster {
@@ -149,8 +150,8 @@ impl Cluster {
         owner: &str,
         request: &OpenPool,
     ) -> Result<(Dynamics, Vec<Share>), Refusal> {
-        let laid = Fitness::TAKES.into_iter();
-        let laid = laid.filter_map(|least| self.lay(now, owner, request, least)).next();
+        let ways = Fitness::TAKES.into_iter().flat_map(|least| FirstLanes::ALL.map(|first| (least, first)));
+        let laid = ways.filter_map(|(least, first)| self.lay(now, owner, request, least, first)).next();
         laid.ok_or_else(|| self.no_room(now, owner, request))
     }
 
@@ -161,6 +162,7 @@ impl Cluster {
         owner: &str,
         request: &OpenPool,
         least: Fitness,
+        first: FirstLanes,
     ) -> Option<(Dynamics, Vec<Share>)> {
         let able = self.suitable(request).filter(|(member, _)| {
             member.takes_sessions(now).is_some() && member.fitness(now, owner, request) >= least
@@ -168,7 +170,7 @@ impl Cluster {
         let able = able.map(|(member, dynamics)| (dynamics, member));
         let session = if request.spread == Spread::Single { u32::MAX } else { MAX_SESSION_LANES };
         let mut rooms: BTreeMap<Dynamics, Vec<Room>> = BTreeMap::new();
-        for (dynamics, room) in self.rooms(able, request.settings.weighed_env(), session) {
+        for (dynamics, room) in self.rooms(able, request, session, first) {
             rooms.entry(dynamics).or_default().push(room);
         }
         let (mut shown, mut stated): (BTreeMap<Dynamics, usize>, BTreeMap<Dynamics, usize>) =
@@ -519,14 +521,14 @@ impl Cluster {
                 && member.takes_sessions(now).is_some()
                 && !tried.contains(&member.name)
         });
-        let env = wanted.open.settings.weighed_env();
-        let able = able.map(|(member, _)| (fitness(member), member));
-        let mut rooms: BTreeMap<Fitness, Vec<Room>> = BTreeMap::new();
-        for (fitness, room) in self.rooms(able, env, u32::MAX) {
-            rooms.entry(fitness).or_default().push(room);
-        }
-        let mut fit_enough = Fitness::TAKES.into_iter().filter(|&fit| fit >= least);
-        fit_enough.find_map(|fit| emptiest(rooms.remove(&fit)?, lanes))
+        let able: Vec<_> = able.map(|(member, _)| (fitness(member), member)).collect();
+        let rooms = |fit: Fitness, first| {
+            let fit = able.iter().copied().filter(move |(fitness, _)| *fitness == fit);
+            self.rooms(fit, wanted.open, u32::MAX, first).map(|(_, room)| room).collect::<Vec<Room>>()
+        };
+        let fit_enough = Fitness::TAKES.into_iter().filter(|&fit| fit >= least);
+        let mut ways = fit_enough.flat_map(|fit| FirstLanes::ALL.map(|first| (fit, first)));
+        ways.find_map(|(fit, first)| emptiest(rooms(fit, first), lanes))
     }
 
     /// Refuses a pool that was opening, and closes the sessions of it that were opened.

@@ -9,18 +9,35 @@ use rollhouse_wire::OpenPool;
 use crate::cluster::Cluster;
 use crate::fitness::Fitness;
 use crate::layout::{Dimension, Room};
-use crate::limits::MAX_UNFIT_TOLD;
+use crate::limits::{FIRST_LANES, MAX_UNFIT_TOLD};
 use crate::member::Member;
 use crate::placements::PlacedLanes;
 
+/// The lanes that a node gets of an env of which it has opened none: it may have stated what it does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstLanes {
+    /// As many, together with those that it was asked for before.
+    AtMost(u32),
+    /// As many as it states to have room for: no other nodes have.
+    Any,
+}
+
+impl FirstLanes {
+    /// The order in which lanes are laid: first within bounds.
+    pub(crate) const ALL: [Self; 2] = [Self::AtMost(FIRST_LANES), Self::Any];
+}
+
 impl Cluster {
-    /// Returns the rooms of those nodes for lanes of an env, in sessions of at most so many lanes.
+    /// Returns the rooms of those nodes for lanes of a pool, in sessions of at most so many lanes. A node that has opened
+    /// no such lanes has no more room than for its first ones.
     pub(crate) fn rooms<'a, K>(
         &'a self,
         members: impl Iterator<Item = (K, &'a Member)>,
-        env: &'a str,
+        open: &'a OpenPool,
         session: u32,
+        first: FirstLanes,
     ) -> impl Iterator<Item = (K, Room)> {
+        let env = open.settings.weighed_env();
         let measured = self.measured(env);
         members.map(move |(key, member)| {
             let held = self.placements.held_on(&member.name);
@@ -28,7 +45,7 @@ impl Cluster {
             let (total, lane) = (member.scales.budget().total, member.scales.lane_beside(env, measured));
             let room = Room {
                 node: Arc::clone(&member.name),
-                free: self.free(member, env, session),
+                free: self.free(member, env, session).min(self.first(member, open, first)),
                 lanes: Dimension {
                     taken: self.lanes_on(member),
                     lane: 1,
@@ -41,6 +58,17 @@ impl Cluster {
             };
             (key, room)
         })
+    }
+
+    /// Returns how many lanes of a pool a node may have more before it has opened any.
+    fn first(&self, member: &Member, open: &OpenPool, first: FirstLanes) -> u32 {
+        let FirstLanes::AtMost(most) = first else { return u32::MAX };
+        if member.results.has_opened(&open.settings.env) {
+            return u32::MAX;
+        }
+        let held = self.placements.held_on(&member.name);
+        let held = held.map_or(0, |held| held.lanes_of(open.settings.weighed_env()));
+        most.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX))
     }
 
     /// Returns the most that nodes have measured of a lane of an env.

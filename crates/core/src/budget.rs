@@ -304,6 +304,11 @@ impl Holdings {
     pub const fn lanes(&self) -> u64 {
         self.lanes
     }
+
+    /// Returns the number of lanes of an env.
+    pub fn lanes_of(&self, env: &str) -> u64 {
+        self.envs.get(env).map_or(0, |held| held.lanes)
+    }
 }
 
 /// Prints bytes in MiB, rounded up.

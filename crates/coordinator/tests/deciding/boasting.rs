@@ -1,14 +1,17 @@
 //! What a node says of itself and its sessions may be any numbers: they are bounded or saturate, and stop nobody.
 
 use proptest::prelude::*;
-use rollhouse_coordinator::{Event, LinkId, Reply};
+use rollhouse_coordinator::limits::FIRST_LANES;
+use rollhouse_coordinator::{Action, Event, LinkId, Reply};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     Changes, EndCause, Heartbeat, Incarnation, NodeLoad, SessionCounts, SessionEnd, SessionId, SessionReport,
-    StoreStatus,
+    StoreStatus, pool_id_of,
 };
 
-use crate::deciding::stage::{POOL, Stage, heartbeat};
+use rollhouse_wire::OpenPool;
+
+use crate::deciding::stage::{POOL, Stage, asker, heartbeat, open_pool};
 
 fn numbers() -> impl Strategy<Value = u64> {
     let extremes = vec![0, 1, u64::from(u32::MAX), 1 << 32, 1 << 63, u64::MAX - 1, u64::MAX];
@@ -99,4 +102,53 @@ proptest! {
         stage.lose("worse", true);
         ask(&stage);
     }
+}
+
+/// Asks for a pool, and returns the lanes that each node is asked for, which none of them answers.
+fn lay(stage: &mut Stage, number: u128, lanes: u32) -> Vec<(&'static str, u32)> {
+    let pool = pool_id_of("ada", RunId::from_u128(number << 64));
+    let request = Box::new(OpenPool { pool, ..open_pool(lanes) });
+    let event = Event::OpenPool { ticket: stage.ticket(), asker: asker("ada"), request };
+    let opens = stage.cluster.handle(stage.now, event).into_iter().filter_map(|action| match action {
+        Action::Open { link, request } => Some((stage.links[&link], request.lanes)),
+        _ => None,
+    });
+    opens.collect()
+}
+
+fn of_evil(laid: &[(&'static str, u32)]) -> u32 {
+    laid.iter().filter(|(node, _)| *node == "evil").map(|(_, lanes)| lanes).sum()
+}
+
+/// Symptom: a node that stated a huge capacity was given almost all lanes of every pool until it had refused some. Cause:
+/// the room that it stated counted like that of nodes which had opened such lanes. Fix: its first lanes are bounded, of all
+/// pools together, until it has opened some.
+#[test]
+fn a_node_that_states_a_huge_capacity_gets_a_bounded_first_share_until_it_has_opened_such_lanes() {
+    let mut stage = Stage::new(1, &[]);
+    stage.join_with("a", 2048);
+    stage.join_with("b", 2048);
+    assert_eq!(stage.open_pool(2).len(), 2);
+    stage.join_with("evil", 1 << 20);
+    let laid = lay(&mut stage, 1, 3000);
+    assert_eq!(laid.iter().map(|(_, lanes)| lanes).sum::<u32>(), 3000);
+    assert!(of_evil(&laid) <= FIRST_LANES, "{laid:?}");
+    let small: u32 = (2..10).map(|number| of_evil(&lay(&mut stage, number, 64))).sum();
+    assert!(of_evil(&laid) + small <= FIRST_LANES, "those of all pools together: {small}");
+}
+
+#[test]
+fn a_node_that_has_opened_such_lanes_gets_what_it_has_room_for_and_so_does_one_when_no_other_has_room() {
+    let mut stage = Stage::new(1, &[]);
+    stage.join_with("a", 64);
+    stage.join_with("evil", 1 << 14);
+    assert!(of_evil(&lay(&mut stage, 1, 4096)) > FIRST_LANES, "no other node has room");
+    let mut stage = Stage::new(1, &[]);
+    stage.join_with("a", 2048);
+    stage.join_with("evil", 1 << 14);
+    stage.open_pool(2);
+    assert!(
+        of_evil(&lay(&mut stage, 1, 2048 + FIRST_LANES)) > FIRST_LANES,
+        "it has shown that it opens them"
+    );
 }
