@@ -36,6 +36,8 @@ def test_an_env_of_a_plugin_is_stepped_recorded_and_verified(plugin: Path, tmp_p
     assert rollhouse.load_plugin(plugin) == [ENV]
     with pytest.raises(PluginError, match="is taken"):
         rollhouse.load_plugin(plugin, trusted=True)
+    # A notebook runs its cells again.
+    assert rollhouse.load_plugin(plugin) == [ENV]
     assert ENV in rollhouse.env_ids()
     assert rollhouse.env_spec(ENV)["deterministic"]
 
@@ -55,6 +57,11 @@ def test_an_env_of_a_plugin_is_stepped_recorded_and_verified(plugin: Path, tmp_p
     first, _ = single.reset(seed=4)
     assert first.shape == (4,)
     single.close()
+
+    # Workers have what this process has loaded.
+    envs = rollhouse.vectorize([lambda: gymnasium.make(ENV, bound=0.01)] * 2, workers=1)
+    assert np.abs(envs.reset(seed=4)[0]).max() <= 0.01
+    envs.close()
 
     # Elsewhere the recording says what is missing, and does not load what it names.
     script = f"from rollhouse import replays; print(replays.open({str(tmp_path)!r}).verify())"

@@ -110,6 +110,10 @@ class NotConnectedError(gymnasium.error.Error, ConnectionError):
         self.retries = retries
 
 
+class NotSentError(gymnasium.error.Error, RuntimeError):
+    """A worker process needs an env or a definition of the program that could not be sent to it; the message names it."""
+
+
 class HungError(gymnasium.error.Error, TimeoutError):
     """A stepping thread did not answer within its deadline. The vector env can only be closed."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 
@@ -39,7 +39,7 @@ def load_plugin(path: str | os.PathLike[str], *, trusted: bool = False) -> list[
 
     From then on they are envs like the built-in ones: for ``make_vec``, for ``gymnasium.make`` as ``rollhouse/ID``
     (under its own name if that has a namespace, as ``my/Maze-v0``), and where recordings are recomputed. It blocks while
-    each of them is tried out for 2,000 steps.
+    each of them is tried out for 2,000 steps. Loading the same file again does nothing.
 
     Args:
         path: The file. No other folder is searched.
@@ -49,9 +49,35 @@ def load_plugin(path: str | os.PathLike[str], *, trusted: bool = False) -> list[
     Raises:
         PluginError: Something is wrong with it, no process can be started for it, or an id is taken.
     """
-    ids = _native.load_plugin(os.fspath(path), trusted, sys.executable or None)
-    register()
-    return ids
+    path = os.path.realpath(path)
+    try:
+        looks = os.stat(path)
+    except OSError:
+        # What is wrong with it the loading says.
+        loading = Loaded(path, trusted, 0, 0)
+    else:
+        loading = Loaded(path, trusted, looks.st_mtime_ns, looks.st_size)
+    if loading not in _LOADED:
+        _LOADED[loading] = _native.load_plugin(path, trusted, sys.executable or None)
+        register()
+    return list(_LOADED[loading])
+
+
+class Loaded(NamedTuple):
+    """A plug-in as it was when it was loaded."""
+
+    path: str
+    trusted: bool
+    changed: int
+    size: int
+
+
+_LOADED: dict[Loaded, list[str]] = {}
+
+
+def loaded_plugins() -> list[tuple[str, bool, list[str]]]:
+    """Returns the plug-ins that were loaded: path, whether it is trusted, and the ids of its envs."""
+    return [(loaded.path, loaded.trusted, ids) for loaded, ids in _LOADED.items()]
 
 
 def make_registered(env_id: str, num_envs: int = 1, **arguments: Any) -> VectorEnv:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from gymnasium.vector import AutoresetMode
 from rollhouse.agents import adapted
 from rollhouse.hosted.crew import EnvFn
 from rollhouse.hosted.env import CONNECT_RETRIES, CONNECT_TIMEOUT, LAUNCH_TIMEOUT, HostedVectorEnv
+from rollhouse.hosted.script import STARTED
 from rollhouse.step_columns import StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid
 
@@ -152,12 +154,17 @@ def make_vec(
 
 def of_class(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None = None) -> EnvFn:
     """Returns a function that makes an env of a class or function ``package.module:name``."""
-    return functools.partial(_made, id, dict(kwargs), max_episode_steps)
-
-
-def _made(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -> gymnasium.Env:
     module, _, name = id.partition(":")
-    env = adapted(getattr(importlib.import_module(module), name)(**kwargs))
+    # What the program itself defines is sent; anything else is imported by the worker alone.
+    maker = getattr(sys.modules[module], name) if module in STARTED else id
+    return functools.partial(_made, maker, dict(kwargs), max_episode_steps)
+
+
+def _made(maker: str | Callable[..., Any], kwargs: dict[str, Any], max_episode_steps: int | None) -> gymnasium.Env:
+    if isinstance(maker, str):
+        module, _, name = maker.partition(":")
+        maker = getattr(importlib.import_module(module), name)
+    env = adapted(maker(**kwargs))
     return gymnasium.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
 
 

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 from rollhouse import _native
 from rollhouse.errors import LaneLostError
 from rollhouse.hosted.layout import Layout
+from rollhouse.hosted.script import pack
 from rollhouse.hosted.worker import dump
 
 EnvFn = Callable[[], gymnasium.Env]
@@ -67,10 +68,11 @@ class Crew:
         lanes = len(env_fns)
         self.ranges = [(lanes * w // workers, lanes * (w + 1) // workers) for w in range(workers)]
         self.launch_timeout, self.connect = launch_timeout, connect
-        pickled = [_pickle_fn(index, fn) for index, fn in enumerate(env_fns)]
+        pickled, script = pack(env_fns)
         hellos = [
             pickle.dumps(
                 {
+                    "script": script,
                     "first": first,
                     "env_fns": pickled[first:end],
                     "autoreset_mode": mode.value,
@@ -159,15 +161,3 @@ class Crew:
         lost = self.lanes.greet([(index, self._setups[index]) for index in workers])
         if lost is not None:
             raise self.loss(*lost)
-
-
-def _pickle_fn(index: int, fn: EnvFn) -> bytes:
-    # Not at the top: only those who host envs need it.
-    import cloudpickle
-
-    try:
-        return cloudpickle.dumps(fn)
-    except Exception as error:
-        raise TypeError(
-            f"env_fns[{index}]={fn!r} cannot be pickled, so it cannot be sent to a worker process: {error}"
-        ) from error

@@ -31,6 +31,7 @@ from rollhouse.connecting import UNREACHED, Connector
 from rollhouse.hosted.columns import write_array
 from rollhouse.hosted.declared import declared_options
 from rollhouse.hosted.layout import InfoRows, Layout
+from rollhouse.hosted.script import unpack
 from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.hosted.words import Packer, pickled
 from rollhouse.lane_words import (
@@ -116,6 +117,7 @@ class Worker:
 
     def __init__(self, link: WorkerLink, hello: dict[str, Any]):
         self.link = link
+        unpack(hello["script"])
         self.first: int = hello["first"]
         self.fns: list[Callable[[], gymnasium.Env]] = [pickle.loads(fn) for fn in hello["env_fns"]]
         self.same_step = AutoresetMode(hello["autoreset_mode"]) is AutoresetMode.SAME_STEP
