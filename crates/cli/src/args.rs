@@ -18,7 +18,7 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
-use rollhouse_core::{EpisodeName, RecordRule};
+use rollhouse_core::{EnvKind, EpisodeName, RecordRule};
 use rollhouse_policy::Builtin;
 
 pub(crate) use cluster::{
@@ -123,6 +123,20 @@ pub(crate) enum Command {
     /// Step the lanes of a plug-in for the process that started this one
     #[command(hide = true)]
     PluginWorker(PluginWorkerArgs),
+}
+
+impl Command {
+    /// Returns how the command hosts the Python environment that it makes on this machine; `None` if it makes none.
+    pub(crate) fn hosting(&mut self) -> Option<&mut HostingArgs> {
+        let (id, python) = match self {
+            Self::Rollout(args) if args.data.place() != Place::Cluster => (Some(&args.env), &mut args.python),
+            Self::Envs(args) => (args.id.as_ref(), &mut args.python),
+            #[cfg(feature = "viewer")]
+            Self::Play(args) => (Some(&args.env), &mut args.python),
+            _ => return None,
+        };
+        id.is_some_and(|id| EnvKind::has_id(id)).then_some(&mut python.hosting)
+    }
 }
 
 /// The arguments of `rollhouse top`.
@@ -249,7 +263,7 @@ pub(crate) fn environment(name: &str) -> Option<String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct EnvsArgs {
-    /// Describe only this one, in full
+    /// Describe only this one, in full: one of the list, gymnasium:ID, or package.module:Class in Python
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
     /// List those under `test/` too, which test the machinery and are no worlds to train in
@@ -257,6 +271,8 @@ pub(crate) struct EnvsArgs {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) plugins: PluginArgs,
+    #[command(flatten)]
+    pub(crate) python: PythonArgs,
     /// List those of a cluster's nodes, and the kinds that they learn when one is asked for
     #[command(flatten)]
     pub(crate) cluster: ConnectArgs,

@@ -7,6 +7,7 @@ use rollhouse_core::{
     BoxSpace, CompositeSpace, Determinism, EnvSpec, MethodSpec, ObservationSpace, OwnDType, Space,
 };
 use rollhouse_env::is_for_tests;
+use rollhouse_host::ConnectWatch;
 use rollhouse_wire::{EnvList, OfferedEnv};
 use serde_json::Value;
 
@@ -16,23 +17,25 @@ use crate::failure::{Failure, Status};
 use crate::human::{Count, Real};
 use crate::look::say_omitted;
 use crate::output::{Output, say};
-use crate::plugins::unknown_env;
+use crate::python_envs;
 use crate::table::{Align, Table};
 
 pub(crate) fn run(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> {
     if args.cluster.connect.is_some() {
         return of_cluster(args, out);
     }
-    let registry = args.plugins.registry()?;
-    let ids = match &args.id {
-        Some(id) => vec![id.clone()],
-        None if args.all => registry.ids(),
-        None => registry.shown_ids(),
+    let of_id =
+        |id: &str| python_envs::of_id(id, &args.plugins, &args.python, false, &ConnectWatch::default());
+    let ids = match (&args.id, args.python.given()) {
+        (Some(id), _) => vec![id.clone()],
+        (None, Some(name)) => {
+            let message = format_args!("{name} is for Python environments, and no ID names one");
+            return Err(Failure::new(Status::Usage, message));
+        }
+        (None, None) if args.all => args.plugins.registry()?.ids(),
+        (None, None) => args.plugins.registry()?.shown_ids(),
     };
-    let mut entries = Vec::new();
-    for id in &ids {
-        entries.push(registry.get(id).map_err(|error| unknown_env(&error))?);
-    }
+    let entries: Vec<_> = ids.iter().map(|id| of_id(id)).collect::<Result<_, _>>()?;
     let specs = entries.iter().map(|entry| entry.spec());
     if args.json {
         for spec in specs {

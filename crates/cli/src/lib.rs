@@ -57,10 +57,10 @@ use std::ffi::{OsStr, OsString};
 
 use clap::Parser;
 
-use args::{Cli, Command, Place};
+use args::{Cli, Command};
 use failure::{Failure, Status};
 use output::{Output, say};
-use rollhouse_core::{EnvKind, is_plain, plain};
+use rollhouse_core::{is_plain, plain};
 use traces::Tracer;
 
 /// Runs the command in `line`, whose first word is the program's name, and returns the exit code.
@@ -84,11 +84,7 @@ pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsStr
     if let Some(python) = &python {
         plugins::run_within(python.clone());
     }
-    if let Command::Rollout(args) = &mut cli.command
-        && EnvKind::has_id(&args.env)
-        && args.data.place() != Place::Cluster
-    {
-        let hosting = &mut args.python.hosting;
+    if let Some(hosting) = cli.command.hosting() {
         hosting.python = hosting.python.take().or_else(|| python.clone());
     }
     let interpreter = python.clone();

@@ -6,6 +6,7 @@ use std::path::Path;
 use rollhouse_core::{ColumnData, EnvSpec, SeedSchedule};
 use rollhouse_engine::{EngineConfig, StepError};
 use rollhouse_env::{EnvEntry, Image, ImageSize, RenderError};
+use rollhouse_host::ConnectWatch;
 use rollhouse_replay::Recorder;
 use rollhouse_viewer::{
     Game, GameError, Hand, HandError, LEAST, Look, Pictures, Standing, Table, play_by_hand,
@@ -17,14 +18,15 @@ use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, counted};
 use crate::one_lane::{OneLane, PlayedEpisode};
 use crate::output::Output;
-use crate::plugins::unknown_env;
+use crate::python_envs;
 use crate::recording::{header_of, open_recorder, record_failure, refuse_store};
 use crate::rollout::seed_or_drawn;
 use crate::table::{self, Align};
 
 pub(crate) fn run(args: &PlayEnvArgs, out: &mut Output) -> Result<Status, Failure> {
-    let entry = args.plugins.registry()?.get(&args.env).map_err(|error| unknown_env(&error))?;
     refuse_terminal()?;
+    let connecting = ConnectWatch::default();
+    let entry = python_envs::of_id(&args.env, &args.plugins, &args.python, true, &connecting)?;
     let (dir, seed) = (args.folder(), seed_or_drawn(args.seed));
     let way_out = "--data DIR records into another folder";
     refuse_store(&dir, way_out)?;

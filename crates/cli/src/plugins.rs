@@ -46,7 +46,7 @@ pub(crate) fn registry(plugins: &[Plugin], census: Option<Census>) -> Result<Reg
 fn worker_command() -> Result<Vec<OsString>, Failure> {
     let mut command = match INTERPRETER.get() {
         Some(python) => {
-            vec![python.clone(), "-c".into(), "from rollhouse_command import main; main()".into()]
+            vec![python.clone(), "-c".into(), COMMAND.into()]
         }
         None => {
             let program = std::env::current_exe().map_err(|error| {
@@ -81,3 +81,7 @@ pub(crate) fn unknown_env(error: &UnknownEnv) -> Failure {
 
 /// Maximum time in which a worker has to make its lanes, and the first one to try each env out as well.
 const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
+
+/// The program of an interpreter that runs this command. It finds no module in the folder that it is started in, which is
+/// nobody's package.
+const COMMAND: &str = "import sys; sys.path[:] = [path for path in sys.path if path]; from rollhouse_command import main; main()";

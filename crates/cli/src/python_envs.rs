@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_config::Python;
+use rollhouse_core::EnvKind;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::{
     Census, Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost,
@@ -12,21 +13,35 @@ use rollhouse_host::{
 };
 use rollhouse_replay::{Envs, LearnEnv, RunInfo};
 
-use crate::args::{HostingArgs, PythonArgs};
+use crate::args::{HostingArgs, PluginArgs, PythonArgs};
 use crate::failure::{Failure, Status};
 use crate::logging::Logging;
+use crate::plugins::unknown_env;
 
-/// Learns what a Python env is, and returns the entry that makes it; `watch` shows what connects. Reasons for which lanes are lost are logged from
-/// here on. Blocks until a worker has made one.
-pub(crate) fn entry(args: &PythonArgs, id: &str, watch: &ConnectWatch) -> Result<Arc<EnvEntry>, Failure> {
-    let env = PythonEnv {
-        id: id.to_owned(),
-        kwargs: args.env_kwargs.clone().unwrap_or_default(),
-        deterministic: args.deterministic.then_some(true),
-    };
-    Logging::begin_warnings("rollout")?;
-    let learned = host(&args.hosting).learn(&env, watch).map_err(|error| failure(&error))?;
-    Ok(Arc::new(Arc::new(learned).entry(watch)))
+/// Returns the env of an id, for every command that takes one: of this program, of a plug-in, or of Python, which a worker makes
+/// and which may `draw` itself; `watch` shows what connects. Blocks until a worker has made one.
+pub(crate) fn of_id(
+    id: &str,
+    plugins: &PluginArgs,
+    python: &PythonArgs,
+    draw: bool,
+    watch: &ConnectWatch,
+) -> Result<Arc<EnvEntry>, Failure> {
+    if EnvKind::has_id(id) {
+        let env = PythonEnv {
+            id: id.to_owned(),
+            kwargs: python.env_kwargs.clone().unwrap_or_default(),
+            deterministic: python.deterministic.then_some(true),
+        };
+        let host = PythonHost { draw, ..host(&python.hosting) };
+        let learned = host.learn(&env, watch).map_err(|error| failure(&error))?;
+        return Ok(Arc::new(Arc::new(learned).entry(watch)));
+    }
+    if let Some(name) = python.given() {
+        let message = format_args!("{name} is for Python environments, and {id} is none");
+        return Err(Failure::new(Status::Usage, message));
+    }
+    plugins.registry()?.get(id).map_err(|error| unknown_env(&error))
 }
 
 /// Returns the Python envs in which recorded episodes are stepped again, and which `draw` themselves then; `None` if no

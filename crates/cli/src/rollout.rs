@@ -22,8 +22,8 @@ use serde::Serialize;
 use crate::args::{Place, RolloutArgs, data_option};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, Si, Time, counted};
+use crate::logging::Logging;
 use crate::output::{Output, say};
-use crate::plugins::unknown_env;
 use crate::progress_bar::ProgressBar;
 use crate::python_envs;
 use crate::recording::{open_recorder, wall_ms};
@@ -56,14 +56,11 @@ pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
 /// Runs the rollout on this machine, in this process.
 fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Failure> {
     let connecting = ConnectWatch::default();
-    let env = match (EnvKind::has_id(&args.env), args.python.given()) {
-        (true, _) => python_envs::entry(&args.python, &args.env, &connecting)?,
-        (false, Some(name)) => {
-            let message = format_args!("{name} is for Python environments, and {} is none", args.env);
-            return Err(Failure::new(Status::Usage, message));
-        }
-        (false, None) => args.plugins.registry()?.get(&args.env).map_err(|error| unknown_env(&error))?,
-    };
+    if EnvKind::has_id(&args.env) {
+        // Reasons for which its lanes are lost are logged from here on.
+        Logging::begin_warnings("rollout")?;
+    }
+    let env = python_envs::of_id(&args.env, &args.plugins, &args.python, false, &connecting)?;
     let rollout = Rollout { connecting, ..plan(args, env)? };
     // Also finds out whether the policy can play here, before anything is written.
     let space = &rollout.env.spec().action_space;

@@ -449,7 +449,8 @@ fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
 }
 
 /// The program of a worker. An interpreter looks for modules in its working folder first, which is the node's and nobody's
-/// package; `-P`, which keeps it from that, is not known before 3.11. A folder that `PYTHONPATH` names stays.
+/// package; `-P`, which keeps it from that, is not known before 3.11. A folder that `PYTHONPATH` names stays, for envs: what a
+/// worker itself imports comes from elsewhere if it can.
 const BOOT: &str = r#"
 import os, sys
 try:
@@ -457,8 +458,15 @@ try:
 except OSError:
     here = None
 named = [os.path.realpath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-sys.path[:] = [path for path in sys.path if path and (os.path.realpath(path) != here or here in named)]
+elsewhere = [path for path in sys.path if path and os.path.realpath(path) != here]
+whole = [path for path in sys.path if path and (path in elsewhere or here in named)]
+sys.path[:] = elsewhere
+try:
+    import rollhouse
+except ModuleNotFoundError:
+    sys.path[:] = whole
 from rollhouse.env_worker import main
+sys.path[:] = whole
 main(int(sys.argv[1]))
 "#;
 

@@ -32,29 +32,20 @@ pub(crate) fn known_env(py: Python<'_>, id: &str) -> PyResult<Arc<EnvEntry>> {
     registry().get(id).map_err(|error| exception(py, "UnknownEnvError", format!("{error}; {way}")))
 }
 
-/// Loads a plug-in and returns the ids of its envs. Worker processes of one that is not trusted are run by the
-/// interpreter `python`.
+/// Loads a plug-in and returns the ids of its envs. `command` begins the command line by which worker processes of one that
+/// is not trusted run the `rollhouse` command.
 #[pyfunction]
 pub(crate) fn load_plugin(
     py: Python<'_>,
     path: PathBuf,
     trusted: bool,
-    python: Option<OsString>,
+    command: Option<Vec<OsString>>,
 ) -> PyResult<Vec<String>> {
-    let python = match python {
-        Some(python) => python,
-        // No process is started for it.
-        None if trusted => OsString::new(),
-        None => {
-            let message = "worker processes of plug-ins need an interpreter, and sys.executable names none";
-            return Err(exception(py, "PluginError", message.to_owned()));
-        }
-    };
-    let command: [OsString; 4] =
-        [python, "-c".into(), "from rollhouse_command import main; main()".into(), "plugin-worker".into()];
+    // No process is started for one that is trusted.
+    let command = command.unwrap_or_default().into_iter().chain(["plugin-worker".into()]);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let host = PluginHost {
-        command: command.into(),
+        command: command.collect(),
         workers: None,
         launch_deadline: LAUNCH_DEADLINE,
         launcher: Launcher::new(cores.max(2)),

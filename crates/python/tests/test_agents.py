@@ -205,7 +205,7 @@ def test_what_agents_did_is_read_back_from_its_recording(where: Any, tmp_path: P
     else:
         replays = rollhouse.replays.open(tmp_path)
         episode = next(replays.read(info) for info in replays if info.lane == 1)
-    assert episode.info.env == ("races:parallel_env" if cluster else "race")
+    assert episode.info.env == "races:parallel_env"
     assert len(episode) == len(paid) and episode.info.finished
     for agent in AGENTS:
         acts = np.array([True, *(rows[agent][1] for rows in alive[:-1])])

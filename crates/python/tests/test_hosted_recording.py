@@ -89,7 +89,7 @@ def test_episodes_are_read_as_they_were_delivered(tmp_path: Path, name: str, mod
         mine = sorted((info for info in listed if info.lane == lane), key=lambda info: info.number)
         assert mine[0].seed == 3 + lane and mine[1].seed is None
         for info, played in zip(mine, episodes, strict=False):
-            assert info.env == "ZooEnv" and info.length == len(played["actions"])
+            assert info.env == "hosted_envs:ZooEnv" and info.length == len(played["actions"])
             episode = replays.read(info.id)
             for part, rows in played.items():
                 read, wanted = getattr(episode, part), np.array(rows)

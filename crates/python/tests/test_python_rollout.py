@@ -13,18 +13,19 @@ import gymnasium
 import numpy as np
 import pytest
 from local_cluster import rollhouse_program
+from python_nodes import PACKAGES
 
 from rollhouse import replays
 
 HERE = str(Path(__file__).parent)
 
 
-def rollout(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def rollout(data: Path, *arguments: str, folder: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs the binary with this interpreter, unless another one is given."""
     python = [] if "--python" in arguments else ["--python", sys.executable]
-    line = [str(rollhouse_program()), "rollout", *arguments, *python, "--data", str(folder)]
+    line = [str(rollhouse_program()), "rollout", *arguments, *python, "--data", str(data)]
     environment = os.environ | {"PYTHONPATH": HERE} | variables
-    return subprocess.run(line, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, env=environment, timeout=300, check=False)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
@@ -83,3 +84,17 @@ def test_a_worker_hears_nothing_of_secrets(tmp_path: Path) -> None:
         ROLLHOUSE_CONNECT_TOKEN="secret", SOME_API_KEY="secret",
     )  # fmt: skip
     assert done.returncode == 1 and "these reach an env: []" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["not_named", "named"])
+def test_modules_in_the_working_folder_are_not_the_workers(tmp_path: Path, named: bool) -> None:
+    """Even if `PYTHONPATH` names it: envs find what lies there, and a worker what is installed."""
+    folder = tmp_path / "working"
+    folder.mkdir()
+    for name in ("json", "gymnasium", "mmap"):
+        (folder / f"{name}.py").write_text("raise RuntimeError('a module of the working folder was imported')\n")
+    (folder / "mine.py").write_text("import balls\n\n\nclass Mine(balls.Ball):\n    pass\n")
+    path = os.pathsep.join([*([str(folder)] if named else []), str(PACKAGES), os.environ.get("PYTHONPATH", "")])
+    given = ["--env", "mine:Mine" if named else "balls:Ball", "--allow", "mine", "--allow", "balls"]
+    done = rollout(tmp_path / "data", *given, "--episodes", "1", "--lanes", "1", folder=folder, PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr

@@ -9,6 +9,8 @@ use rollhouse_policy::Builtin;
 use rollhouse_viewer::Pictures;
 
 #[cfg(feature = "viewer")]
+use super::PythonArgs;
+#[cfg(feature = "viewer")]
 use super::play::pictures;
 use super::{DataArgs, HostingArgs, Place, PluginArgs, usual_folder};
 
@@ -98,7 +100,7 @@ pub(crate) struct HandArgs {
 #[cfg(feature = "viewer")]
 #[derive(Debug, Args)]
 pub(crate) struct PlayEnvArgs {
-    /// The env; `rollhouse envs` lists them
+    /// The env: one of `rollhouse envs`, gymnasium:ID, or package.module:Class in Python
     #[arg(value_name = "ENV")]
     pub(crate) env: String,
     /// Seed of the episodes: the same seed begins the same ones [default: drawn and shown]
@@ -108,6 +110,8 @@ pub(crate) struct PlayEnvArgs {
     pub(crate) hand: HandArgs,
     #[command(flatten)]
     pub(crate) plugins: PluginArgs,
+    #[command(flatten)]
+    pub(crate) python: PythonArgs,
     /// Folder into which it is recorded [env: ROLLHOUSE_DATA] [default: ./rollhouse-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,

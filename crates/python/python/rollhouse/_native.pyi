@@ -22,7 +22,7 @@ def run_command(line: Sequence[str], python: str | None = None) -> int:
 def env_ids() -> list[str]:
     """The ids of all built-in envs and of those of loaded plug-ins, sorted."""
 
-def load_plugin(path: str | os.PathLike[str], trusted: bool, python: str | None) -> list[str]:
+def load_plugin(path: str | os.PathLike[str], trusted: bool, command: list[str] | None) -> list[str]:
     """Loads a plug-in and gives the ids of its envs."""
 
 def check_render_size(width: int, height: int) -> None:

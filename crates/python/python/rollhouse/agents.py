@@ -34,9 +34,11 @@ def adapted(env: Any) -> Any:
 
 
 def name_of(env: Any) -> str:
-    """Returns the name of an env that is not registered, for recordings: what PettingZoo's say, else that of its class."""
+    """Returns the name of an env that is not registered, for recordings: what PettingZoo's say, else its class as
+    ``package.module:Class``.
+    """
     if not isinstance(env, ParallelEnvAdapter):
-        return type(env).__name__
+        return f"{type(env).__module__}:{type(env).__qualname__}"
     return str(env.metadata.get("name") or type(env.env.unwrapped).__name__)
 
 

@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
 from rollhouse.errors import ResetNeededError, UnknownEnvError
+from rollhouse.leaving_out import ARGUMENT
 from rollhouse.native_env import (
     NAMESPACE,
     NativeVectorEnv,
@@ -110,6 +111,7 @@ class Cluster:
         render_size: Sequence[int] | None = None,
         statistics: bool = False,
         step_columns: StepColumnSpecs | None = None,
+        leave_out: Sequence[str] = (),
         **options: Any,
     ) -> ClusterVectorEnv:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
@@ -137,6 +139,8 @@ class Cluster:
             labels: Labels that a node must have.
             spread: ``"pack"`` for as few nodes as have room, ``"even"`` for all that fit, ``"single"`` for one session on
                 one node, so that a large batch shared in memory needs no gathering.
+            leave_out: Paths of parts of a Python env's observations that its lanes do without, such as ``("mission",)``: of spaces that
+                nodes do not host.
             **options: Options of the env itself by name, or a dict of them as ``options``; the same for all lanes, or
                 distributions of which each episode draws, as in ``rollhouse.make_vec``.
 
@@ -150,6 +154,8 @@ class Cluster:
                 raise ValueError(f"{name} cannot be given for lanes of a cluster")
         _check_transport(transport)
         options = merged_options(options)
+        if leave_out:
+            env_kwargs = {**(env_kwargs or {}), ARGUMENT: [leave_out] if isinstance(leave_out, str) else list(leave_out)}
         return ClusterVectorEnv(
             self,
             id,

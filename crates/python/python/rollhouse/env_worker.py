@@ -36,7 +36,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rollhouse import env_methods
+from rollhouse import env_methods, leaving_out, lookup
 from rollhouse._native import WorkerLink
 from rollhouse.action_parts import ActionParts
 from rollhouse.agents import adapted
@@ -63,10 +63,10 @@ from rollhouse.lane_words import (
     TRUNCATED,
     WORK,
 )
+from rollhouse.lookup import REGISTERED
+from rollhouse.masks import choices_of, flat
+from rollhouse.said import info_of, reward_of
 from rollhouse.worker_spaces import OBSERVED, TAKEN, Maxima, UnhostedSpace, WorkerColumns, space_of
-
-REGISTERED = "gymnasium:"
-"""How names of envs begin that are looked up in Gymnasium's registry; others are a module and a class."""
 
 OWNED = {name for name, given in inspect.signature(gymnasium.make).parameters.items() if given.kind is not given.VAR_KEYWORD}
 """Arguments of ``gymnasium.make`` itself are not the caller's: time limits are the engine's, wrappers the registry's."""
@@ -152,17 +152,29 @@ def make(hello: dict[str, Any]) -> gymnasium.Env:
     return env
 
 
-def made(hello: dict[str, Any], kwargs: dict[str, Any]) -> gymnasium.Env:
-    """Makes an env with these arguments."""
+def made(hello: dict[str, Any], given: dict[str, Any]) -> gymnasium.Env:
+    """Makes an env with these arguments, of which one is ours."""
+    kwargs = dict(given)
+    paths = kwargs.pop(leaving_out.ARGUMENT, None)
+    env = made_whole(hello, kwargs)
+    if paths is None:
+        return env
+    try:
+        return leaving_out.PartialObservation(env, paths)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Refused("kwargs_refused", str(error)) from error
+
+
+def made_whole(hello: dict[str, Any], kwargs: dict[str, Any]) -> gymnasium.Env:
+    """Makes an env with these arguments of its own."""
     name, allow = hello["env"], hello["allow"]
     owned = sorted(OWNED & kwargs.keys())
     if owned:
         raise Refused("kwargs_refused", f"{', '.join(owned)}: not an argument that can be given")
     try:
         if name.startswith(REGISTERED):
-            registered(name, allow)
-            env_id = name.removeprefix(REGISTERED)
-            return gymnasium.make(env_id, max_episode_steps=-1, disable_env_checker=True, **kwargs)
+            spec = registered(name, allow)
+            return without_limit(gymnasium.make(spec, disable_env_checker=True, **kwargs), spec.max_episode_steps)
         env = adapted(maker_of(name, allow)(**kwargs))
     except TypeError as error:
         # One without a frame below this one was raised by the call itself.
@@ -172,6 +184,21 @@ def made(hello: dict[str, Any], kwargs: dict[str, Any]) -> gymnasium.Env:
         raise
     if not isinstance(env, gymnasium.Env):
         raise Refused("make_failed", f"{name} gives a {type(env).__name__}, which is neither a gymnasium.Env nor PettingZoo's")
+    return env
+
+
+def without_limit(env: gymnasium.Env, limit: int | None) -> gymnasium.Env:
+    """Takes out the time limit with which Gymnasium makes an env, for the engine has its own. Wrappers around it may know of it:
+    one that shows the time does."""
+    outer: Any = None
+    wrapper: Any = env
+    while limit is not None and isinstance(wrapper, gymnasium.Wrapper):
+        if type(wrapper) is gymnasium.wrappers.TimeLimit and wrapper._max_episode_steps == limit:
+            if outer is None:
+                return wrapper.env
+            outer.env = wrapper.env
+            break
+        outer, wrapper = wrapper, wrapper.env
     return env
 
 
@@ -212,13 +239,16 @@ def registered(name: str, allow: list[str]) -> gymnasium.envs.registration.EnvSp
     """Returns what is registered under an id, ``gymnasium:ID`` or ``gymnasium:module:ID``. What it is made by, and each wrapper
     that is registered with it, is of packages in the list."""
     check_allowed("gymnasium", allow)
-    module, _, env_id = name.removeprefix(REGISTERED).rpartition(":")
-    if module:
+
+    def load_allowed(module: str) -> Any:
         check_allowed(module, allow)
-        load(module)
+        return load(module)
+
     try:
-        spec = gymnasium.spec(env_id)
+        spec = lookup.find(name, load_allowed, (package for package in allow if package != "gymnasium"))
     except gymnasium.error.Error as error:
+        if isinstance(error.__cause__, Refused):
+            raise Refused(error.__cause__.kind, str(error.__cause__)) from error
         raise Refused("import_failed", f"{type(error).__name__}: {error}") from error
     for entry in (spec.entry_point, *(wrapper.entry_point for wrapper in getattr(spec, "additional_wrappers", ()))):
         check_allowed(entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "") or "", allow)
@@ -327,22 +357,23 @@ def action_mask_of(env: gymnasium.Env, options: list[dict[str, Any]]) -> dict[st
     if not isinstance(env.action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         return None
     try:
-        _, info = begun(env, None, {option["name"]: option["default"] for option in options})
+        _, given = begun(env, None, {option["name"]: option["default"] for option in options})
     except UNREACHED:
         raise
     except Exception:
         # Its lanes will tell.
         return None
+    info = info_of(given)
     if "action_mask" in info:
-        by, mask = "info", info["action_mask"]
-    elif callable(method := getattr(env.unwrapped, "action_masks", None)):
-        by, mask = "method", method()
-    else:
+        mask = flat(info["action_mask"])
+        # What is no mask is an info like others.
+        return None if mask is None or len(mask) != choices_of(env.action_space) else {"n": len(mask), "by": "info"}
+    if not callable(method := getattr(env.unwrapped, "action_masks", None)):
         return None
-    n = np.asarray(mask).shape
-    if len(n) != 1:
-        raise Refused("space_not_supported", f"action_mask: an array of shape {n} is no mask")
-    return {"n": n[0], "by": by}
+    mask = flat(method())
+    if mask is None:
+        raise Refused("space_not_supported", "action_masks() gives no mask")
+    return {"n": len(mask), "by": "method"}
 
 
 def picture_of(env: gymnasium.Env, options: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -525,13 +556,15 @@ class Worker:
                     if self.parts is not None:
                         self.parts.check(action)
                         action = self.parts.action(action)
-                    observation, reward, terminated, truncated, info = self.envs[lane].step(action)
+                    observation, given_reward, terminated, truncated, given = self.envs[lane].step(action)
+                    reward, info = reward_of(given_reward), info_of(given)
                     if info or lane in told:
                         self.verdicts.tell(lane, info)
                     flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
                 else:
                     seed = int.from_bytes(seeds[lane * SEED_BYTES : (lane + 1) * SEED_BYTES], "little")
-                    (observation, info), reward, flags = self.begin(lane, task, seed, options.get(lane, {})), 0.0, 0
+                    (observation, given), reward, flags = self.begin(lane, task, seed, options.get(lane, {})), 0.0, 0
+                    info = info_of(given)
                     self.connector.settled(lane)
                 self.rewards[lane] = reward
                 if self.mask_by is not None:
@@ -573,9 +606,14 @@ class Worker:
         Raises:
             ValueError: What the env gives is no mask.
         """
-        given = info.get("action_mask") if self.mask_by == "info" else self.envs[lane].unwrapped.action_masks()
-        mask, place = np.asarray(given), self.masks[lane]
-        if mask.shape != place.shape or not ((mask == 0) | (mask == 1)).all():
+        place = self.masks[lane]
+        if self.mask_by == "info" and "action_mask" not in info:
+            # Nothing is forbidden.
+            place[...] = 1
+            return
+        given = info["action_mask"] if self.mask_by == "info" else self.envs[lane].unwrapped.action_masks()
+        mask = flat(given)
+        if mask is None or mask.shape != place.shape:
             raise ValueError(f"action_mask: {given!r} is no mask of {len(place)} actions")
         place[...] = mask
 

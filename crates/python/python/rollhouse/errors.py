@@ -114,6 +114,12 @@ class NotSentError(gymnasium.error.Error, RuntimeError):
     """A worker process needs an env or a definition of the program that could not be sent to it; the message names it."""
 
 
+class InterpreterError(gymnasium.error.Error, RuntimeError):
+    """No process can be started: this one is a program with Python inside of it, and names no interpreter; or the one that
+    was named is of another version.
+    """
+
+
 class HungError(gymnasium.error.Error, TimeoutError):
     """A stepping thread did not answer within its deadline. The vector env can only be closed."""
 

@@ -46,7 +46,7 @@ def lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
     """
     info: dict[str, Any] = {}
     for key, values in infos.items():
-        mask = infos.get("_" + key)
+        mask = infos.get(f"_{key}")
         if mask is None or not mask[lane]:
             # A mask itself, which has none, or nothing said of this lane.
             continue

@@ -25,7 +25,7 @@ from gymnasium.vector import AutoresetMode
 import rollhouse
 from rollhouse.agents import OBSERVED, zero
 from rollhouse.errors import ActionTypeError
-from rollhouse.hosted import of_class
+from rollhouse.hosted import of_id
 
 if TYPE_CHECKING:
     from rollhouse.cluster import Cluster
@@ -74,7 +74,7 @@ def make_vec(
     """
     if cluster is not None:
         return ParallelVectorEnv(cluster.make_vec(id, num_envs, env_kwargs=env_kwargs, **_LAYOUT, **arguments))
-    fn = of_class(id, env_kwargs or {}, arguments.pop("max_episode_steps", None))
+    fn = of_id(id, env_kwargs or {}, arguments.pop("max_episode_steps", None))
     return vectorize([fn] * num_envs, **arguments)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any, NamedTuple
 
 import gymnasium
 
 from rollhouse import _native
 from rollhouse.embedded import make_vec
+from rollhouse.errors import InterpreterError, PluginError
+from rollhouse.interpreter import COMMAND, interpreter
 from rollhouse.native_env import NAMESPACE
 from rollhouse.vector import VectorEnv
 
@@ -34,7 +35,9 @@ def register() -> None:
         )
 
 
-def load_plugin(path: str | os.PathLike[str], *, trusted: bool = False) -> list[str]:
+def load_plugin(
+    path: str | os.PathLike[str], *, trusted: bool = False, python: str | os.PathLike[str] | None = None
+) -> list[str]:
     """Loads the envs of a plug-in, a shared object that rollhouse.h describes, and returns their ids.
 
     From then on they are envs like the built-in ones: for ``make_vec``, for ``gymnasium.make`` as ``rollhouse/ID``
@@ -45,6 +48,7 @@ def load_plugin(path: str | os.PathLike[str], *, trusted: bool = False) -> list[
         path: The file. No other folder is searched.
         trusted: Whether it may run inside of this process, where it is faster and its faults are the process's.
             Otherwise it runs in processes of its own, where a crash or an endless loop costs their lanes.
+        python: The interpreter of those processes, which has this package; None for this process's own.
 
     Raises:
         PluginError: Something is wrong with it, no process can be started for it, or an id is taken.
@@ -58,9 +62,18 @@ def load_plugin(path: str | os.PathLike[str], *, trusted: bool = False) -> list[
     else:
         loading = Loaded(path, trusted, looks.st_mtime_ns, looks.st_size)
     if loading not in _LOADED:
-        _LOADED[loading] = _native.load_plugin(path, trusted, sys.executable or None)
+        _LOADED[loading] = _native.load_plugin(path, trusted, None if trusted else _command(python))
         register()
     return list(_LOADED[loading])
+
+
+def _command(python: str | os.PathLike[str] | None) -> list[str]:
+    """Returns the start of a command line that runs the ``rollhouse`` command."""
+    way_out = "; python= names one that has the package rollhouse, and trusted=True needs none"
+    try:
+        return [interpreter(python, way_out), "-c", COMMAND]
+    except InterpreterError as error:
+        raise PluginError(str(error)) from error
 
 
 class Loaded(NamedTuple):

@@ -18,7 +18,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import rollhouse
+from rollhouse.hosted import of_id
 from rollhouse.info_layout import lane_info
+from rollhouse.masks import choices_of, flat
 from rollhouse.vector import VectorEnv, rows_at
 
 try:
@@ -46,8 +48,8 @@ def make_vec_env(
     """Makes a Stable-Baselines3 ``VecEnv`` of ``n_envs`` lanes.
 
     Args:
-        env_id: A built-in env, such as ``"CartPole-v1"``. ``"gymnasium:ID"`` for any other of Gymnasium's and a
-            function that makes an env, both hosted in worker processes.
+        env_id: A built-in env, such as ``"CartPole-v1"``. An id as ``rollhouse.make_vec`` takes it (``"gymnasium:ID"``) or a
+            function that makes an env are hosted in worker processes.
         n_envs: Lanes.
         seed: Lane i is seeded with ``seed + i`` at the first reset.
         monitor: Wraps the whole in SB3's ``VecMonitor``, which training needs to log returns.
@@ -61,11 +63,12 @@ def make_vec_env(
         raise TypeError(f"{', '.join(sorted(fixed))}: decided by Stable-Baselines3")
     arguments.update(autoreset_mode=AutoresetMode.SAME_STEP, info_layout="gymnasium")
     options = dict(env_kwargs or {})
-    if callable(env_id) or env_id.startswith("gymnasium:"):
-        if not callable(env_id):
-            # The spec itself: a worker has not registered what this process has.
-            env_id = functools.partial(gymnasium.make, gymnasium.spec(env_id.removeprefix("gymnasium:")))
-        lanes = [functools.partial(_Lane.make, lane, env_id, wrapper_class, options) for lane in range(n_envs)]
+    if callable(env_id) or ":" in env_id:
+        name, fn = (None, env_id) if callable(env_id) else (env_id, of_id(env_id, options))
+        made_with = options if callable(env_id) else {}
+        lanes: list[Any] = [functools.partial(_Lane.make, lane, fn, wrapper_class, made_with) for lane in range(n_envs)]
+        for made in lanes:
+            made.env_id = name
         envs: VectorEnv = rollhouse.vectorize(lanes, **arguments)
     elif wrapper_class is not None:
         raise ValueError(
@@ -235,10 +238,15 @@ class Sb3VecEnv(VecEnv):
         given = infos.get("action_mask")
         if given is None:
             return
-        if self._masks is None:
-            self._masks = np.ones(given.shape, np.bool_)
         told = infos["_action_mask"]
-        self._masks[told] = given[told]
+        masks = {lane: flat(given[lane]) for lane in np.flatnonzero(told).tolist()}
+        for lane, mask in masks.items():
+            if mask is None or len(mask) != choices_of(self.action_space):
+                # What is no mask is an info like others.
+                return
+            if self._masks is None:
+                self._masks = np.ones((self.num_envs, len(mask)), np.bool_)
+            self._masks[lane] = mask
 
     def _tells_lanes_apart(self) -> bool:
         """Returns whether the lanes are those of ``make_vec_env`` in workers."""

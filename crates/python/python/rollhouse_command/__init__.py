@@ -18,7 +18,8 @@ def main() -> None:
     native = _native()
     # Ctrl-C is the command's own: Python's handler would only note it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    python = sys.executable or None
+    # A frozen program is none.
+    python = None if getattr(sys, "frozen", False) else sys.executable or None
     if sys.argv[1:2] == ["up"] and importlib.util.find_spec("gymnasium") is None:
         # A node hosts Python envs only if there can be any.
         python = None

@@ -14,10 +14,13 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from rollhouse import lookup
 from rollhouse.agents import adapted
 from rollhouse.hosted.crew import EnvFn
 from rollhouse.hosted.env import CONNECT_RETRIES, CONNECT_TIMEOUT, LAUNCH_TIMEOUT, HostedVectorEnv
 from rollhouse.hosted.script import STARTED
+from rollhouse.leaving_out import leaving_out
+from rollhouse.lookup import REGISTERED
 from rollhouse.step_columns import StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid
 
@@ -25,9 +28,10 @@ __all__ = ["HostedVectorEnv", "make_vec", "vectorize"]
 
 
 def vectorize(
-    env_fns: Sequence[EnvFn],
+    env_fns: Sequence[EnvFn | str],
     *,
     workers: int | None = None,
+    python: str | os.PathLike[str] | None = None,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     copy: bool = True,
     seed: int | Sequence[int] | None = None,
@@ -49,6 +53,7 @@ def vectorize(
     step_columns: StepColumnSpecs | None = None,
     options: Mapping[str, Any] | None = None,
     lane_options: Sequence[Mapping[str, Any]] | None = None,
+    leave_out: Sequence[str] = (),
 ) -> HostedVectorEnv:
     """Runs any Python envs in worker processes, as one vector env.
 
@@ -56,9 +61,11 @@ def vectorize(
     others start at the first ``reset`` or ``call``.
 
     Args:
-        env_fns: One function without arguments per lane, which makes the lane's env; sent with cloudpickle. A PettingZoo env
-            is one lane with all of its agents (``rollhouse.pettingzoo``).
+        env_fns: One function without arguments per lane, which makes the lane's env; sent with cloudpickle. Or an id, as
+            ``make_vec`` takes it (``gymnasium:ID``). A PettingZoo env is one lane with all of its agents (``rollhouse.pettingzoo``).
         workers: Processes to spread the lanes over; None for one per core, at most one per lane.
+        python: The interpreter that runs them, a path; None for this process's own. It has the package ``rollhouse`` and the same
+            version of Python. A frozen program has to name one.
         autoreset_mode: ``gymnasium.vector.AutoresetMode`` or its value.
         copy: False for observations that are views of the shared memory.
         seed: The seed of the first ``reset`` if that is given none.
@@ -87,17 +94,24 @@ def vectorize(
             ``envs.reset(options=...)`` takes them too, and recordings keep them. An env whose ``metadata`` has none is given
             none here, and by ``reset`` whatever that is given.
         lane_options: One dict of them per lane, over ``options``.
+        leave_out: Paths of parts of Dict or Tuple observations that the lanes do without, such as ``("mission",)``: of spaces that are
+            not recorded, or that no learner uses.
 
     Raises:
         TypeError: A function cannot be pickled; the message names its index.
         RuntimeError: The envs' spaces do not fit together.
+        InterpreterError: This process has no interpreter that could be started, or ``python`` is of another version.
         LaneLostError: A worker died or was not ready in time.
         NotConnectedError: An env could not connect, however often it tried.
         Exception: The exception that a function raised.
     """
+    env_fns = list(env_fns)
+    # One function stays one: lanes of the same are alike.
+    made = {id(fn): _taken(fn, leave_out) for fn in env_fns}
     return HostedVectorEnv(
-        env_fns,
+        [made[id(fn)] for fn in env_fns],
         workers=workers,
+        python=python,
         autoreset_mode=autoreset_mode,
         copy=copy,
         seed=seed,
@@ -140,24 +154,46 @@ def make_vec(
     if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
         raise ValueError(f"num_envs={num_envs!r} must be an integer of at least 1")
     ours = {name: options.pop(name) for name in _OPTIONS if name in options}
-    if not id.startswith("gymnasium:"):
-        return vectorize([of_class(id, options, max_episode_steps)] * num_envs, **ours)
-    if max_episode_steps is not None:
-        # Gymnasium's word for no limit.
-        options["max_episode_steps"] = max_episode_steps or -1
-    # The spec itself: a worker has not registered what this process has.
-    spec = gymnasium.spec(id.removeprefix("gymnasium:"))
-    envs = vectorize([functools.partial(gymnasium.make, spec, **options)] * num_envs, **ours)
-    envs.spec = deepcopy(spec)
+    envs = vectorize([of_id(id, options, max_episode_steps)] * num_envs, **ours)
+    if id.startswith(REGISTERED):
+        envs.spec = deepcopy(lookup.find(id))
     return envs
 
 
-def of_class(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None = None) -> EnvFn:
-    """Returns a function that makes an env of a class or function ``package.module:name``."""
-    module, _, name = id.partition(":")
-    # What the program itself defines is sent; anything else is imported by the worker alone.
-    maker = getattr(sys.modules[module], name) if module in STARTED else id
-    return functools.partial(_made, maker, dict(kwargs), max_episode_steps)
+def of_id(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None = None) -> EnvFn:
+    """Returns a function that makes an env of an id: ``gymnasium:ID``, ``gymnasium:module:ID``, or a class or function
+    ``package.module:name``.
+
+    Raises:
+        ValueError: It is no such id.
+        gymnasium.error.Error: Nothing is registered under it.
+    """
+    if ":" not in id:
+        raise ValueError(f"{id!r} is no id of a Python env: those are gymnasium:ID, gymnasium:module:ID and package.module:name")
+    kwargs = dict(kwargs)
+    if not id.startswith(REGISTERED):
+        module, _, name = id.partition(":")
+        # What the program itself defines is sent; anything else is imported by the worker alone.
+        maker = getattr(sys.modules[module], name) if module in STARTED else id
+        return _named(id, functools.partial(_made, maker, kwargs, max_episode_steps))
+    if max_episode_steps is not None:
+        # Gymnasium's word for no limit.
+        kwargs["max_episode_steps"] = max_episode_steps or -1
+    return _named(id, functools.partial(gymnasium.make, lookup.find(id), **kwargs))
+
+
+def _taken(fn: EnvFn | str, leave_out: Sequence[str]) -> EnvFn:
+    """Returns the function of a lane, of an id too, with the parts of its observations left out."""
+    whole = of_id(fn, {}) if isinstance(fn, str) else fn
+    if not leave_out:
+        return whole
+    return _named(getattr(whole, "env_id", None), functools.partial(leaving_out, whole, leave_out))
+
+
+def _named(id: str | None, fn: Any) -> EnvFn:
+    """Returns the function with the id that recordings of its lanes have."""
+    fn.env_id = id
+    return fn
 
 
 def _made(maker: str | Callable[..., Any], kwargs: dict[str, Any], max_episode_steps: int | None) -> gymnasium.Env:

@@ -17,16 +17,32 @@ from rollhouse.errors import LaneLostError
 from rollhouse.hosted.layout import Layout
 from rollhouse.hosted.script import pack
 from rollhouse.hosted.worker import dump
+from rollhouse.interpreter import NOWHERE, folders_of, interpreter, search_path
 
 EnvFn = Callable[[], gymnasium.Env]
 
 MAX_WORKERS = 1024
 """Most worker processes of one vector env."""
 
-_BOOT = (
-    "import sys, json; path, host = sys.argv[1:]; sys.argv[1:] = []; sys.path[:] = json.loads(path); "
-    "from rollhouse.hosted.worker import main; main(int(host))"
-)
+_BOOT = f"""{NOWHERE}
+import json
+told, host = sys.argv[1:]
+sys.argv[1:] = []
+told = json.loads(told)
+more = [path for path in told["path"] if path not in sys.path]
+if told["foreign"]:
+    # Its own packages come first.
+    sys.path += more
+else:
+    # What a worker itself needs comes from where its parent has it, and before that from the interpreter's own library.
+    at = next((at for at, path in enumerate(sys.path) if "-packages" in path), len(sys.path))
+    sys.path[at:at] = told["folders"]
+from rollhouse.hosted.worker import main
+if not told["foreign"]:
+    sys.path[:] = told["path"]
+main(int(host), told["version"])
+"""
+"""The program of a worker: its arguments are what it is told (JSON) and the process id of its parent."""
 
 
 def cores() -> int:
@@ -60,11 +76,13 @@ class Crew:
         connect: Connect,
         alike: bool,
         frames_every: int = 0,
+        python: str | os.PathLike[str] | None = None,
     ):
         """Starts workers. ``connect``: how their envs try again to connect. ``alike``: all lanes have the spaces of the first, so that its worker can speak for the
         others, which are started when they are needed. ``frames_every``: steps between two pictures that workers take
-        of lanes, 0 for none.
+        of lanes, 0 for none. ``python``: the interpreter of the workers, None for this process's own.
         """
+        executable = interpreter(python, "; python= names one that has the package rollhouse")
         lanes = len(env_fns)
         self.ranges = [(lanes * w // workers, lanes * (w + 1) // workers) for w in range(workers)]
         self.launch_timeout, self.connect = launch_timeout, connect
@@ -82,7 +100,13 @@ class Crew:
             )
             for first, end in self.ranges
         ]
-        program = [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(os.getpid())]
+        told = {
+            "foreign": python is not None and os.path.abspath(executable) != os.path.abspath(sys.executable or os.devnull),
+            "path": search_path(),
+            "folders": folders_of("rollhouse", "gymnasium", "numpy", "cloudpickle"),
+            "version": sys.version_info[:2],
+        }
+        program = [executable, "-c", _BOOT, json.dumps(told), str(os.getpid())]
         self.launched = 1 if alike else workers
         self.lanes = _native.WorkerLanes(
             program, hellos, self.ranges, self.launched, (launch_timeout, connect.timeout), max(2, cores())

@@ -24,7 +24,7 @@ from rollhouse.errors import (
 from rollhouse.hosted.actions import Actions
 from rollhouse.hosted.crew import MAX_WORKERS, Connect, Crew, EnvFn, cores
 from rollhouse.hosted.declared import declared_options
-from rollhouse.hosted.infos import Said, add_lost, batch_infos, say_valid
+from rollhouse.hosted.infos import OURS, Said, add_lost, batch_infos, drop_own, say_valid
 from rollhouse.hosted.layout import Layout, info_channels
 from rollhouse.hosted.losses import Loss, Losses
 from rollhouse.hosted.observation_modes import (
@@ -96,6 +96,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         env_fns: Sequence[EnvFn],
         *,
         workers: int | None = None,
+        python: str | os.PathLike[str] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         copy: bool = True,
         seed: int | Sequence[int] | None = None,
@@ -166,6 +167,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             connect=Connect(connect_retries, connect_timeout),
             alike=alike,
             frames_every=every,
+            python=python,
         )
         self._native = self._crew.lanes
         try:
@@ -197,9 +199,10 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             self._methods: list[dict[str, Any]] = lanes[0][6]
             self._declared = declared_options(self.metadata)
             declared = {option["name"]: (option["default"], option["summary"]) for option in self._declared}
-            self._option_spec = {"id": lanes[0][4], "options": declared}
+            id = getattr(env_fns[0], "env_id", None) or lanes[0][4]
+            self._option_spec = {"id": id, "options": declared}
             given = lane_options_of(self._option_spec, options or {}, lane_options, len(env_fns))
-            self._set_up(*lanes[0][4:6], _data_folder(data) if record else None, every, infos, given)
+            self._set_up(id, lanes[0][5], _data_folder(data) if record else None, every, infos, given)
         except BaseException:
             self.closed = True
             self._native.close(None)
@@ -221,7 +224,9 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._abandoned = False
         self._warned_unpainted = False
         # Keys of infos of which a recording has been said to have or to leave them out.
-        self._known_infos = {*RECORDED_INFOS, *(name for name, *_ in infos)}
+        self._known_infos: set[Any] = {*RECORDED_INFOS, *(name for name, *_ in infos)}
+        self._recorded_paths = [name for name, *_ in infos if "/" in name]
+        self._warned_of_own: set[str] = set()
         self._episodes = _native.EpisodeStatistics(self.num_envs) if self.episode_statistics else None
 
     def _set_up(
@@ -342,10 +347,24 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         new = infos.keys() - self._known_infos
         self._known_infos |= new
         # Each has a mask beside it, of its name with an underscore.
-        left_out = sorted(key for key in new if not (key.startswith("_") and key[1:] in infos))
+        named = {name.partition("/")[0] for name in self._recorded_paths}
+        left_out = sorted(str(key) for key in new if not _is_mask(key, infos) and key not in named)
         if left_out:
             message = f"record: infos that record_infos does not name are left out: {', '.join(left_out)}"
             gymnasium.logger.warn(message)
+
+    def _infos_of(self, lanes: list[int], said: Said) -> dict[str, Any]:
+        """Returns what lanes said. Names of ours stay ours, unless the layout is Gymnasium's own."""
+        infos = batch_infos(self, lanes, said)
+        if self.info_layout != "gymnasium" and not infos.keys().isdisjoint(OURS):
+            new = set(drop_own(infos)) - self._warned_of_own
+            self._warned_of_own |= new
+            if new:
+                names = ", ".join(sorted(new))
+                gymnasium.logger.warn(f"infos of envs under {names} are left out: that is this package's name for something else")
+        if self.recording is not None and not self._known_infos.issuperset(infos):
+            self._warn_left_out(infos)
+        return infos
 
     @property
     def methods(self) -> Mapping[str, Mapping[str, Any]]:
@@ -461,9 +480,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             self._over = over
         else:
             self._over[lanes] = over
-        infos = batch_infos(self, lanes, said)
-        if self.recording is not None and not self._known_infos.issuperset(infos):
-            self._warn_left_out(infos)
+        infos = self._infos_of(lanes, said)
         say_valid(infos, valid, self._show_valid, are_lost=bool(self._losses.away))
         if self._episodes is not None:
             self._episodes.step(infos, lanes, rewards, terminations, truncations, ~valid)
@@ -628,9 +645,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             self._episodes.begin(lanes)
         said = self._heard(None)
         observations = self._batch(self._frame[0], self._all_lanes, self.copy)
-        infos = batch_infos(self, self._all_lanes, said)
-        if self.recording is not None and not self._known_infos.issuperset(infos):
-            self._warn_left_out(infos)
+        infos = self._infos_of(self._all_lanes, said)
         if missing:
             if self.on_loss == "raise" or self._losses.all_failed():
                 raise self._losses.error(lost) if lost else self._losses.absence(missing)
@@ -785,3 +800,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
 
 def _ones(count: int) -> np.ndarray:
     return np.ones(count, dtype=np.bool_)
+
+
+def _is_mask(key: Any, infos: dict[Any, Any]) -> bool:
+    """Returns whether an info is the mask of another one, whose name it has behind an underscore."""
+    return isinstance(key, str) and key.startswith("_") and any(f"_{name}" == key for name in infos)

@@ -8,6 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rollhouse.info_layout import lane_info
+
+OURS = ("valid", "lost")
+"""Names of infos that are this package's."""
+
 Column = tuple[str, np.ndarray]
 """A key, and a number of each lane that said something."""
 
@@ -50,10 +55,46 @@ def batch_infos(envs: gymnasium.vector.VectorEnv, lanes: list[int], said: Said) 
         for row, lane in enumerate(lanes):
             final, info = said.get(lane, (None, None))
             if final is not None:
-                infos = adder._add_info(infos, {"final_obs": final[0], "final_info": final[1]}, row)
+                infos = _added(adder, infos, {"final_obs": final[0], "final_info": final[1]}, row)
             if info:
-                infos = adder._add_info(infos, info, row)
+                infos = _added(adder, infos, info, row)
     return infos
+
+
+def _added(adder: gymnasium.vector.VectorEnv, infos: dict[str, Any], info: dict[str, Any], row: int) -> dict[str, Any]:
+    """Adds the info of a row. Values that arrays of the rows before do not take become objects, each as its env gave it."""
+    def was_dict(key: Any, value: Any) -> bool:
+        return isinstance(infos.get(key), dict) and not isinstance(value, dict)
+
+    if not any(was_dict(key, value) for key, value in info.items()):
+        try:
+            return adder._add_info(infos, info, row)
+        except Exception:
+            # One of them; which one, the loop finds.
+            pass
+    for key, value in info.items():
+        try:
+            if was_dict(key, value):
+                raise TypeError("a dict in rows before")
+            infos = adder._add_info(infos, {key: value}, row)
+        except Exception:
+            mask = infos.get(f"_{key}", np.zeros(adder.num_envs, dtype=np.bool_))
+            mask[row] = False
+            before, objects = infos.get(key), np.full(adder.num_envs, None, dtype=object)
+            for at in np.flatnonzero(mask).tolist():
+                objects[at] = lane_info(before, at) if isinstance(before, dict) else before[at]
+            objects[row], mask[row] = value, True
+            infos[key], infos[f"_{key}"] = objects, mask
+    return infos
+
+
+def drop_own(infos: dict[str, Any]) -> list[str]:
+    """Takes out what envs say under names of ours. Returns those names."""
+    taken = [key for key in OURS if key in infos]
+    for key in taken:
+        del infos[key]
+        infos.pop("_" + key, None)
+    return taken
 
 
 def say_valid(infos: dict[str, Any], valid: np.ndarray, show: str, *, are_lost: bool = False) -> None:

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from rollhouse.action_parts import ActionParts
 from rollhouse.carried import WIDER, own_dtype
 from rollhouse.hosted.columns import Columns, write_array
+from rollhouse.said import at_path
 
 KEPT = ("bool", "uint8", "int32", "int64", "float32", "float64")
 """The dtypes that the engine has."""
@@ -191,11 +192,12 @@ class InfoRows:
         """
         for name, rows, missing in self._channels:
             row = rows[lane : lane + 1].reshape(rows.shape[1:])
-            if name not in info:
+            there, value = at_path(info, name)
+            if not there:
                 row.fill(missing)
                 continue
             try:
-                write_array(row, info[name])
+                write_array(row, value)
             except (ValueError, TypeError) as error:
                 raise ValueError(f"info {name!r} is not as record_infos says: {error}") from error
 

@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 
 from rollhouse.hosted.infos import Said
+from rollhouse.said import pickled_info
 
 NUMBERS, PICKLED = 0, 1
 """The first byte of words."""
+
+UNREAD = "info_unread"
+"""The key of an info that was sent and cannot be read."""
 
 FORMATS: dict[type, str] = {
     int: "q",
@@ -136,7 +140,8 @@ class Reader:
 
     def _of(self, words: bytes) -> tuple[Any, dict[str, Any], list[Any] | None, str | None]:
         if words[0] == PICKLED:
-            return pickle.loads(words[1:])
+            final, packed, others, unpainted = pickle.loads(words[1:])
+            return final, _unpickled(packed), others, unpainted
         head = words[: 3 + int.from_bytes(words[1:3], "little")]
         keys, packing = self._head(head)
         values = packing.unpack(words[len(head) :])
@@ -157,6 +162,15 @@ def pickled(
     final: tuple[Any] | None, info: dict[str, Any], others: list[Any] | None, unpainted: str | None, dump: Callable[[Any], bytes]
 ) -> bytes:
     """Returns words of any kind: the last observation of an episode (in a tuple) if the next one begins in the same step,
-    the info, the parts of the observation that are no columns, and why a picture is missing.
+    the info, the parts of the observation that are no columns, and why a picture is missing. An info is pickled apart, for it may
+    be of what only the worker can make.
     """
-    return bytes([PICKLED]) + dump((final, info, others, unpainted))
+    return bytes([PICKLED]) + dump((final, pickled_info(info, dump) if info else b"", others, unpainted))
+
+
+def _unpickled(packed: bytes) -> dict[str, Any]:
+    """Returns an info; one that cannot be made here says why, as ``UNREAD``."""
+    try:
+        return pickle.loads(packed) if packed else {}
+    except Exception as error:
+        return {UNREAD: f"it cannot be read here: {type(error).__name__}: {error}"}

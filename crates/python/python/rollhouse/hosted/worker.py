@@ -16,7 +16,7 @@ import mmap
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -28,6 +28,7 @@ from rollhouse import env_methods
 from rollhouse._native import WorkerLink, pack_frame
 from rollhouse.agents import adapted, name_of
 from rollhouse.connecting import UNREACHED, Connector
+from rollhouse.errors import InterpreterError
 from rollhouse.hosted.columns import write_array
 from rollhouse.hosted.declared import declared_options
 from rollhouse.hosted.layout import InfoRows, Layout
@@ -47,6 +48,8 @@ from rollhouse.lane_words import (
     TRUNCATED,
     WORK,
 )
+from rollhouse.lookup import REGISTERED
+from rollhouse.said import info_of, reward_of
 
 # Commands beside those that all workers have: the low byte of the code, the rest its number.
 CLOSE, SETUP, CALL = 2, 3, 4
@@ -58,11 +61,14 @@ SPEAKS, SPEAKS_LATER = 8, 16
 AHEAD = 32
 
 
-def main(host: int) -> None:
-    """Runs the worker until it is told to end. ``host`` is the process id of its parent."""
+def main(host: int, version: Sequence[int]) -> None:
+    """Runs the worker until it is told to end. ``host`` is the process id of its parent, whose Python has that ``version``."""
     link = WorkerLink(host)
     hello = pickle.loads(link.hello())
     try:
+        if sys.version_info[:2] != tuple(version):
+            theirs, ours = (".".join(map(str, numbers)) for numbers in (version, sys.version_info[:2]))
+            raise InterpreterError(f"python={sys.executable!r} is Python {ours}, and functions of Python {theirs} cannot be sent to it")
         worker = Worker(link, hello)
         worker.connector.rest()
         answer: tuple[str, Any] = ("made", worker.describe())
@@ -138,10 +144,11 @@ class Worker:
         lanes: list[tuple[Any, ...]] = []
         for env in self.envs:
             spec = env.spec
-            name = spec.id if spec is not None else name_of(env.unwrapped)
+            name = REGISTERED + spec.id if spec is not None else name_of(env.unwrapped)
             limit = spec.max_episode_steps if spec is not None else None
             methods = env_methods.methods_of(env)
-            lanes.append((env.observation_space, env.action_space, env.metadata, env.render_mode, name, limit, methods))
+            metadata = dict(env.metadata) if isinstance(env.metadata, Mapping) else {}
+            lanes.append((env.observation_space, env.action_space, metadata, env.render_mode, name, limit, methods))
         return lanes
 
     def set_up(self, place: tuple[int, int, int], told: dict[str, Any]) -> None:
@@ -215,7 +222,9 @@ class Worker:
                 others = unpainted = final = None
                 if task == STEP:
                     observation, reward, terminated, truncated, info = envs[lane].step(actions[lane])
-                    rewards[lane] = reward
+                    rewards[lane] = reward if type(reward) is float else reward_of(reward)
+                    if type(info) is not dict:
+                        info = info_of(info)
                     if info or lane in told:
                         tell(lane, info)
                     if infos is not None:
@@ -225,11 +234,13 @@ class Worker:
                         if same_step:
                             final = (observation,)
                 elif task == RESET and lane in self.begun:
-                    observation, info = self.take_begun(lane)
+                    observation, given_info = self.take_begun(lane)
+                    info = info_of(given_info)
                     rewards[lane] = 0.0
                 else:
                     seed = int.from_bytes(payload[count + lane * 8 : count + lane * 8 + 8], "little")
-                    observation, info = self.begin(lane, task, seed, options.get(lane, given))
+                    observation, given_info = self.begin(lane, task, seed, options.get(lane, given))
+                    info = info_of(given_info)
                     rewards[lane] = 0.0
                 if plain and type(observation) is ndarray and observation.dtype is dtype and observation.shape == shape:
                     rows[lane][0][...] = observation
@@ -261,6 +272,7 @@ class Worker:
         """
         try:
             observation, info = self.envs[lane].reset()
+            info = info_of(info)
             self.begun[lane] = (observation, info)
             if self.frames_every:
                 return False

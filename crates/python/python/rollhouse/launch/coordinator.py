@@ -6,10 +6,10 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rollhouse.interpreter import COMMAND, interpreter
 from rollhouse.launch.errors import COMMAND_PATIENCE, LaunchError
 from rollhouse.launch.tied import PATIENCE, Tied, tied
 
@@ -20,7 +20,7 @@ START_PATIENCE = 60.0
 
 def own_program() -> list[str]:
     """Returns the command line of this package's ``rollhouse``."""
-    return [sys.executable, "-m", "rollhouse"]
+    return [interpreter(way_out="; program= names the rollhouse command"), "-c", COMMAND]
 
 
 class Coordinator:
