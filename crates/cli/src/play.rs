@@ -24,9 +24,9 @@ use crate::rollout::seed_or_drawn;
 use crate::table::{self, Align};
 
 pub(crate) fn run(args: &PlayEnvArgs, out: &mut Output) -> Result<Status, Failure> {
-    refuse_terminal()?;
     let connecting = ConnectWatch::default();
     let entry = python_envs::of_id(&args.env, &args.plugins, &args.python, true, &connecting)?;
+    refuse_terminal()?;
     let (dir, seed) = (args.folder(), seed_or_drawn(args.seed));
     let way_out = "--data DIR records into another folder";
     refuse_store(&dir, way_out)?;
