@@ -12,7 +12,7 @@ use rollhouse_wire::{
     Done, Drain, EnvList, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest,
     RefusalCode, Request, SessionList, Settings, Trust, Undrain, UnreadAnswer, new_pool_id,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::address::Address;
 use crate::error::{ConnectError, RequestError};
@@ -131,7 +131,8 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn new_pool_id(&self) -> Result<RunId, RequestError> {
-        let coordinator = self.coordinator().await.map_err(RequestError::Dial)?;
+        let deadline = Instant::now() + self.shared.timeout;
+        let coordinator = self.coordinator_until(deadline, CallId::generate(), "open_pool").await?;
         Ok(new_pool_id(coordinator.known_as()))
     }
 
@@ -272,7 +273,7 @@ impl AsyncCluster {
         let deadline = Instant::now() + self.shared.timeout;
         let mut attempt = 0;
         loop {
-            let connection = self.coordinator().await.map_err(RequestError::Dial)?;
+            let connection = self.coordinator_until(deadline, call, request.word()).await?;
             let left = deadline.saturating_duration_since(Instant::now());
             let error = match connection.ask(request, Some(call), left).await {
                 Ok(answer) => return Ok(answer),
@@ -301,6 +302,21 @@ impl AsyncCluster {
                 dialled => return dialled,
             }
         }
+    }
+
+    /// Returns the connection as [`AsyncCluster::coordinator`] does, for a request that is waited for until `deadline`.
+    ///
+    /// # Errors
+    /// [`RequestError::Dial`], and [`CallError::TimedOut`] at the deadline.
+    pub(crate) async fn coordinator_until(
+        &self,
+        deadline: Instant,
+        call: CallId,
+        request: &'static str,
+    ) -> Result<Connection, RequestError> {
+        let error = CallError::TimedOut { request, after: self.shared.timeout };
+        let dialled = timeout_at(deadline, self.coordinator()).await;
+        dialled.map_err(|_| RequestError::Call { call, error })?.map_err(RequestError::Dial)
     }
 
     /// Returns how long a request may take.
@@ -372,7 +388,7 @@ const MAX_LOST: u32 = 3;
 
 #[cfg(test)]
 mod tests {
-    use rollhouse_wire::Refusal;
+    use rollhouse_wire::{Refusal, StoreRead};
 
     use super::*;
 
@@ -400,6 +416,32 @@ mod tests {
         assert!(left < WAITS.longest * 3 / 2 && attempts > 20, "{left:?} left after {attempts} attempts");
         let refused = DialError::Refused(Refusal::new(RefusalCode::Unauthenticated, "the token was revoked"));
         assert_eq!(dial_again(&refused, 0, Duration::from_secs(60)), None);
+    }
+
+    /// Symptom: a request that may take a moment took as long as dialling a silent coordinator does, 5 s and more. Cause:
+    /// its time counted for the answer alone. Fix: dialling is within it.
+    #[tokio::test]
+    async fn a_request_takes_no_longer_than_it_may_although_nobody_answers_the_dialling() {
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = silent.local_addr().unwrap().to_string();
+        let ca = crate::trust_of(&format!("sha256:{}", "0".repeat(64))).unwrap();
+        let dialer = Dialer::new(Identity::load(ca, None).unwrap(), Settings::default(), "test");
+        let (timeout, patience) = (Duration::from_millis(20), Settings::default().handshake);
+        let network = Network::new(dialer, address, None, AttachPlaces::new(None));
+        let shared = Arc::new(Shared { network, transport: Transport::Auto, timeout, patience });
+        let cluster = AsyncCluster { shared };
+        let read = StoreRead { path: "x".to_owned(), offset: 0, bytes: 1 };
+        let ends = [
+            cluster.status().await.map(drop),
+            cluster.read_store(read).await.map(drop),
+            cluster.new_pool_id().await.map(drop),
+        ];
+        for end in ends {
+            let Err(RequestError::Call { error: CallError::TimedOut { after, .. }, .. }) = end else {
+                panic!("{end:?}");
+            };
+            assert_eq!(after, timeout);
+        }
     }
 
     #[test]

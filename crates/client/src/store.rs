@@ -127,7 +127,7 @@ impl AsyncCluster {
         let deadline = Instant::now() + self.timeout();
         let mut attempt = 0;
         loop {
-            let connection = self.coordinator().await.map_err(RequestError::Dial)?;
+            let connection = self.coordinator_until(deadline, call, request.word()).await?;
             let timed_out = CallError::TimedOut { request: request.word(), after: self.timeout() };
             let fetched = timeout_at(deadline, fetch(&connection, request, call, most)).await;
             let error = match fetched.unwrap_or(Err(timed_out)) {
