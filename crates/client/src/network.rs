@@ -92,7 +92,9 @@ impl Network {
             Arc::clone(nodes.entry(address.to_owned()).or_default())
         };
         let mut link = node.link.lock().await;
-        if let Some(connection) = link.connection.as_ref().filter(|connection| is_good(connection)) {
+        // Another node may have been there before, whose end is not known yet.
+        let is_its = |connection: &&Connection| connection.peer().name == name && is_good(connection);
+        if let Some(connection) = link.connection.as_ref().filter(is_its) {
             return Ok(connection.clone());
         }
         link.connection = None;
@@ -153,3 +155,27 @@ fn is_good(connection: &Connection) -> bool {
 
 /// Interval at which nodes' certificates are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AsyncCluster;
+    use crate::test_nodes::Nodes;
+
+    /// Symptom: an owner whose grant named a node at the address of another that he was connected to attached to that one.
+    /// Cause: connections were found by address alone. Fix: the name has to be that of the grant, as when it is dialled.
+    #[tokio::test]
+    async fn a_connection_to_another_node_at_the_same_address_is_not_taken_for_the_nodes() {
+        let nodes = Nodes::start(1);
+        let cluster = AsyncCluster::connect(&nodes.address(), nodes.options()).await.unwrap();
+        let address = &cluster.nodes().await.unwrap().nodes[0].address;
+        let network = cluster.network();
+        network.node_at("node-0", address).await.unwrap();
+        let other = network.node_at("node-7", address).await.map(|found| found.peer().name.clone());
+        assert!(
+            matches!(other.as_ref().map_err(|error| &**error), Err(DialError::Identity { .. })),
+            "{other:?}"
+        );
+        assert_eq!(network.node_at("node-0", address).await.unwrap().peer().name, "node-0");
+    }
+}
