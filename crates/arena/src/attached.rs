@@ -70,15 +70,6 @@ pub enum Answer {
     Refused(Vec<u8>),
 }
 
-/// A waiter for one answer, which [`AttachedArena::waiter`] makes.
-#[derive(Debug)]
-pub struct AnswerWaiter {
-    mapped: Arc<Mapped>,
-    posted: u64,
-    generation: u64,
-    patience: Patience,
-}
-
 /// Identity of the file for which a descriptor stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileId {
@@ -345,17 +336,6 @@ impl AttachedArena {
         self.take_answer()
     }
 
-    /// Returns the answer to the request that was posted last, if it is there. Never blocks.
-    ///
-    /// # Errors
-    /// See [`TrainerError`].
-    pub fn try_answer(&mut self) -> Result<Option<Answer>, TrainerError> {
-        match self.mapped.is_answered(self.posted, self.generation)? {
-            true => self.take_answer().map(Some),
-            false => Ok(None),
-        }
-    }
-
     /// Returns whether a lane is lost as of the newest frame.
     #[inline]
     pub fn has_lost(&self) -> bool {
@@ -365,17 +345,6 @@ impl AttachedArena {
     /// Returns whether waiting for the answer to the last request would end at once, with the answer or an error.
     pub fn is_answered(&self) -> bool {
         self.mapped.is_answered(self.posted, self.generation).unwrap_or(true)
-    }
-
-    /// Returns a waiter that another thread can use to wait for the answer to the last request. One thread waits for an
-    /// attachment at a time: of two that sleep, one may be woken a slice late.
-    pub fn waiter(&self) -> AnswerWaiter {
-        AnswerWaiter {
-            mapped: Arc::clone(&self.mapped),
-            posted: self.posted,
-            generation: self.generation,
-            patience: Patience::new(),
-        }
     }
 
     #[inline]
@@ -467,22 +436,6 @@ impl AttachedArena {
         Ok(())
     }
 
-    /// Returns the maximum number of bytes of a command.
-    pub const fn most_command_bytes(&self) -> usize {
-        crate::ring::most_record(self.inputs_plan.requests.bytes)
-    }
-
-    /// Returns how often the node has said that it is not stopped. A slow node goes on saying so.
-    pub fn heartbeat(&self) -> u64 {
-        self.mapped.outputs.load(outputs::NODE_HEARTBEAT.at)
-    }
-
-    /// Shows the node that this trainer is not stopped.
-    pub fn beat(&self) {
-        let beats = self.mapped.inputs.load(inputs::TRAINER_HEARTBEAT.at);
-        self.mapped.inputs.store(inputs::TRAINER_HEARTBEAT.at, beats.wrapping_add(1));
-    }
-
     /// Returns a handle that keeps the mappings alive, for callers that hold addresses in them beyond a frame's
     /// lifetime. The mappings never move.
     pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
@@ -497,21 +450,6 @@ impl AttachedArena {
     #[inline]
     pub(crate) fn assert_ours(&self) {
         assert!(self.posted == self.answered, "the arena belongs to the node while a request is under way");
-    }
-}
-
-impl AnswerWaiter {
-    /// Waits until there is an answer for [`AttachedArena::try_answer`] to take. Waits as [`AttachedArena::wait`] does.
-    ///
-    /// # Errors
-    /// See [`TrainerError`].
-    pub fn wait(
-        &mut self,
-        deadline: Option<Instant>,
-        alive: impl FnMut() -> bool,
-    ) -> Result<(), TrainerError> {
-        let Self { mapped, posted, generation, patience } = self;
-        mapped.wait(*posted, *generation, patience, deadline, alive)
     }
 }
 

@@ -105,7 +105,6 @@ pub(crate) mod inputs {
         REQUESTS_WRITTEN requests_written 280
         TRAINER_SLEEPING trainer_sleeping 384
         NODE_WAKE node_wake 392
-        TRAINER_HEARTBEAT trainer_heartbeat 512
         READY_READ ready_read 640
         LANES_WANTED lanes_wanted 648
         ANSWERS_READ answers_read 768

@@ -58,7 +58,7 @@ mod shared_columns;
 mod words;
 
 pub use arena::{Arena, BlockRows, Frame, ObsRefs, PreviousObs, Rows, Share, Turns};
-pub use attached::{Answer, AnswerWaiter, AttachedArena, TrainerError};
+pub use attached::{Answer, AttachedArena, TrainerError};
 pub use attached_lanes::{LaneRow, ReadyLanes};
 pub use columns::BatchColumns;
 pub use files::{ArenaIdent, AttachError, Expected, MAX_NOTE_BYTES};

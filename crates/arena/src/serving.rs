@@ -288,16 +288,6 @@ impl ServingEnd {
         TRAINER_BELL.ring(own, peer);
         Ok(())
     }
-
-    /// Returns the maximum number of bytes of a command or an answer.
-    pub const fn most_command_bytes(&self) -> usize {
-        crate::ring::most_record(self.plan.answers.bytes)
-    }
-
-    /// Returns how often the trainer has said that it is not stopped.
-    pub fn heartbeat(&self) -> u64 {
-        self.inputs.load(inputs::TRAINER_HEARTBEAT.at)
-    }
 }
 
 /// Looks once at the trainer's request line, whose words lie side by side, so that a spinner reads one cache line.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rollhouse_core::{ColumnMut, ColumnRef};
+use rollhouse_core::ColumnMut;
 use rustix::fs::SealFlags;
 
 use crate::bell::Sleeping;
@@ -150,14 +150,6 @@ impl SharedMemory {
     /// If they lie outside.
     pub fn read_to(&self, offset: usize, bytes: &mut [u8]) {
         self.words.copy_to(offset, bytes);
-    }
-
-    /// Copies the elements of a column to byte `offset`, a multiple of 8, as [`SharedMemory::write`] does.
-    ///
-    /// # Panics
-    /// If they do not fit.
-    pub fn write_column(&self, offset: usize, column: ColumnRef<'_>) {
-        self.write(offset, column.bytes());
     }
 
     /// Fills a column from byte `offset`, a multiple of 8, as [`SharedMemory::read`] does.
@@ -347,6 +339,7 @@ const PUBLISHED_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::FUTURE_WRITE).uni
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollhouse_core::ColumnRef;
     use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
     use rustix::mm::{MapFlags, ProtFlags, mmap};
 
@@ -374,7 +367,7 @@ mod tests {
         ) {
             for len in [0, 1, 2, 3, 7, 8, 9, 64, 65] {
                 let values: Vec<T> = (0..len).map(&value).collect();
-                memory.write_column(64, read(&values));
+                memory.write(64, read(&values).bytes());
                 let mut found = vec![T::default(); values.len()];
                 memory.read_column(64, write(&mut found));
                 assert_eq!(found, values);

@@ -100,9 +100,9 @@ fn read_everything(mut arena: AttachedArena) {
     assert_eq!(rewards.count(), LANES);
     assert_eq!(arena.actions_mut().as_i64_mut().unwrap().len(), LANES);
     assert!(arena.lost().len() <= LANES);
-    let _ = arena.try_answer();
-    let (mut ready, mut answer) = (Vec::new(), Vec::new());
     let now = Some(std::time::Instant::now());
+    let _ = arena.wait(now, || true);
+    let (mut ready, mut answer) = (Vec::new(), Vec::new());
     let _ = arena.wait_lanes(1, &mut ready, now, || true);
     let (mut began, mut hashes) = (Vec::new(), Vec::new());
     if arena.frame_notes(&mut began, &mut hashes).is_ok() {

@@ -58,11 +58,6 @@ impl<T> Turns<T> {
     pub const fn queued(&self) -> usize {
         self.queued
     }
-
-    /// Returns the number that the claimant has waiting.
-    pub fn queued_of(&self, claimant: &Claimant) -> usize {
-        self.waiting.get(claimant).map_or(0, VecDeque::len)
-    }
 }
 
 #[cfg(test)]
@@ -101,6 +96,6 @@ mod tests {
         turns.push(Claimant::operator("admin"), 11);
         assert_eq!(turns.pop(), Some((other, 10)));
         assert_eq!(turns.pop(), Some((Claimant::operator("admin"), 11)));
-        assert_eq!((turns.pop(), turns.queued(), turns.queued_of(&greedy)), (None, 7, 7));
+        assert_eq!((turns.pop(), turns.queued()), (None, 7));
     }
 }

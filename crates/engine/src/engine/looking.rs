@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnRef, Interruption, LaneSet};
+use rollhouse_core::{Interruption, LaneSet};
 
 use super::Engine;
 use crate::error::StepError;
@@ -70,16 +70,6 @@ impl Engine {
         let seen = self.each_lane(lane..lane + 1, |block, lane| block.glance(lane))?;
         let lanes = self.lanes();
         seen.into_iter().next().ok_or(StepError::NoSuchLane { lane, lanes })
-    }
-
-    /// Returns the column of actions from which the newest frame came, to read.
-    ///
-    /// # Errors
-    /// Only [`StepError::Hung`].
-    #[inline]
-    pub fn taken_actions(&mut self) -> Result<ColumnRef<'_>, StepError> {
-        self.lockstep()?;
-        Ok(self.arena.actions())
     }
 }
 

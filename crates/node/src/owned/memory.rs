@@ -356,7 +356,7 @@ mod tests {
     fn reset(session: &mut OwnedSession, end: &mut ServingEnd, trainer: &mut AttachedArena) {
         trainer.post_reset(&[], &[]);
         serve(session, end);
-        assert_eq!(trainer.try_answer(), Ok(Some(Answer::Frame)));
+        assert_eq!(trainer.wait(None, || true), Ok(Answer::Frame));
     }
 
     /// Symptom: with back-pressure and a full disk a session whose lanes are sent through memory stopped in the middle of
