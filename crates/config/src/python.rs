@@ -25,7 +25,8 @@ pub struct Python {
     /// make all of them slow, and each misses its deadline.
     pub launches: Bounded<0, 1024>,
     /// Time from the start of a process until its envs are made. Default 25 s, for large packages on cold disks; learning
-    /// an env and starting a session's processes each may take as long.
+    /// an env and starting a session's processes each may take as long, and so may each part of what is tried before
+    /// ([`LAUNCHES_OF_OPENING`](rollhouse_core::limits::LAUNCHES_OF_OPENING) in all).
     pub launch_within: LaunchTime,
     /// Number of times that an env which is a client of a game or simulator tries again to connect, when its constructor or
     /// `reset` raises `ConnectionError` or `TimeoutError`. Default 120, of which the pauses grow to 1 s; 0 tells the first

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use actix::prelude::*;
-use rollhouse_core::limits::{MAX_CONNECT_DEADLINE, MAX_LAUNCH_DEADLINE};
+use rollhouse_core::limits::{LAUNCHES_OF_OPENING, MAX_CONNECT_DEADLINE, MAX_LAUNCH_DEADLINE};
 use rollhouse_core::msgpack::Message;
 use rollhouse_core::{EnvKind, RunId, SharedBound};
 use rollhouse_replay::RealDisk;
@@ -441,10 +441,10 @@ impl Handler<Leave> for CoordinatorActor {
 }
 
 /// Returns the time that a node may take to open a session. Processes of a Python env are launched, and may have to connect,
-/// to learn it, to try out whether it is deterministic, to try its options, and to step its lanes.
+/// up to [`LAUNCHES_OF_OPENING`] times.
 fn open_deadline(request: &OpenSession) -> Duration {
     if EnvKind::has_id(&request.settings.env) {
-        OPEN_DEADLINE + 4 * (MAX_LAUNCH_DEADLINE + MAX_CONNECT_DEADLINE)
+        OPEN_DEADLINE + LAUNCHES_OF_OPENING * (MAX_LAUNCH_DEADLINE + MAX_CONNECT_DEADLINE)
     } else {
         OPEN_DEADLINE
     }

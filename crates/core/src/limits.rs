@@ -48,6 +48,11 @@ pub const MAX_ENV_KINDS: usize = 64;
 /// Longest time that a node may be told to give a worker process until its envs are made.
 pub const MAX_LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
 
+/// Most launches, or times as long, that opening a session of an env takes which is learned when it is asked for: to learn
+/// it; to start the try-out of one that is declared deterministic, and to play it; to have it draw itself; to try its
+/// options; and to start its lanes.
+pub const LAUNCHES_OF_OPENING: u32 = 6;
+
 /// Longest time that a node may be told to let an env try to connect to the game or simulator of which it is a client.
 pub const MAX_CONNECT_DEADLINE: Duration = Duration::from_secs(120);
 
