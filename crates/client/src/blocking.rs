@@ -210,8 +210,9 @@ impl Cluster {
 ///
 /// When a connection is lost, it is made again and the last request repeated, which steps nothing twice. Lanes
 /// whose node went away go on elsewhere: where they stood, or with new episodes, see [`OnLoss`](crate::OnLoss).
-/// A node that was restarted says so as soon as it is reached; one that stays silent is waited for: 15 s until its
-/// connection counts as lost, then for as long as a lease, 30 s. Calls wait that long, or up to their timeout.
+/// A node that was restarted says so as soon as it is reached; one that stays silent is waited for until the
+/// coordinator takes it for lost, about 7 s. Without a coordinator that is 15 s until its connection counts as lost, then
+/// as long as a lease, 30 s. Calls wait that long, or up to their timeout.
 ///
 /// When it is dropped, it asks the coordinator to close it, without waiting for the answer.
 #[derive(Debug)]

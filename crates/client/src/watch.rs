@@ -108,10 +108,11 @@ impl AsyncWatch {
     }
 
     /// Returns the newest frame of a lane after the one with the serial number `after` (0 for any). Waits at most
-    /// `wait` for one. Not cancellation-safe: afterwards the watch is of no use.
+    /// `wait` for one, and as long as a frame takes among all that the node's watchers are given. Not cancellation-safe:
+    /// afterwards the watch is of no use.
     ///
     /// # Errors
-    /// See [`WatchError`].
+    /// See [`WatchError`]; `BadRequest` if `wait` is longer than [`MAX_LOOK_MS`](rollhouse_wire::limits::MAX_LOOK_MS).
     pub async fn look(
         &mut self,
         lane: u32,
@@ -275,10 +276,11 @@ impl Watch {
         &self.inner
     }
 
-    /// Returns a frame as [`AsyncWatch::look`] does. Blocks for `wait` and a round trip at most.
+    /// Returns a frame as [`AsyncWatch::look`] does. Blocks for that time and a round trip; if the node is silent, until
+    /// the connection counts as lost.
     ///
     /// # Errors
-    /// See [`WatchError`].
+    /// Those of [`AsyncWatch::look`].
     pub fn look(&mut self, lane: u32, after: u64, wait: Duration) -> Result<Option<LaneFrame>, WatchError> {
         self.cluster.drive(self.inner.look(lane, after, wait))
     }

@@ -15,7 +15,8 @@ pub struct Worker {
     /// Number of lanes that the node takes. 0 is 4,096 per core: a core steps that many CartPoles in under 50 µs, and a
     /// lane needs a few hundred bytes. Too many for the envs in use only makes steps slow; placement goes by it.
     pub capacity: Bounded<0, { MAX_LANES as u64 }>,
-    /// Number of threads that step. 0 is one per core; more than cores makes single steps slower, never faster.
+    /// Number of threads that step what computes here; what waits, as for other processes, has threads beside them. 0 is
+    /// one per core; more than cores makes single steps slower, never faster.
     pub threads: Bounded<0, { MAX_THREADS as u64 }>,
     /// Number of batches that may wait for a thread; beyond, owners are told `busy` and when to try again. Each costs
     /// its actions' bytes. Default 1,024.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::connect_watch::ConnectWatch;
 use crate::launcher::Launcher;
 
-/// Maximum number of workers of one host. Each has four descriptors and a memory with two areas of
-/// [`crate::INLINE_BYTES`], which take memory only where they are used.
+/// Maximum number of workers of one host. Each has five descriptors, a sixth if its output is kept, and a memory with two
+/// areas of [`crate::INLINE_BYTES`], which take memory only where they are used.
 pub const MAX_WORKERS: usize = 1024;
 
 /// Configuration of a host: how workers are started and how long things may take.
@@ -24,7 +24,8 @@ pub struct HostConfig {
     /// Maximum time from the start of a process until it reports that it is ready; `None` waits for ever.
     pub launch_deadline: Option<Duration>,
     /// Maximum time from when a worker first says that it connects until it reports that it is ready, and for which it may
-    /// connect in a command; `None` waits for ever.
+    /// connect in a command; `None` waits for ever. What is left of the launch deadline is not taken away: a worker whose
+    /// launch may last for ever may connect for ever as it starts.
     pub connect_deadline: Option<Duration>,
     /// Watch that shows how often workers have tried to connect.
     pub connect_watch: ConnectWatch,

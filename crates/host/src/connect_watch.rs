@@ -44,7 +44,7 @@ impl ConnectWatch {
         Self { retries: Arc::default(), all: Arc::clone(all) }
     }
 
-    /// Returns how often the worker that has tried longest has tried again to connect; `None` if no worker connects.
+    /// Returns how often the worker that has tried most often has tried again to connect; `None` if no worker connects.
     pub fn retries(&self) -> Option<u32> {
         Some(self.retries.load(Ordering::Relaxed)).filter(|&retries| retries > 0)
     }

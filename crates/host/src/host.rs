@@ -92,7 +92,7 @@ pub struct Reply {
 pub enum Until {
     /// No worker has a command that it has not answered.
     AllReplied,
-    /// An event can be taken, or no worker has a command or is being launched.
+    /// An event can be taken, or no worker has a command, is being launched or has its turn to be launched.
     AnyEvent,
     /// No worker is being launched or waits to be.
     AllBack,

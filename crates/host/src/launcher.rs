@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bound on the number of processes that launch at a time, over all hosts that were given a clone of it. Without it,
 /// processes that start all together would each miss their deadline. A launch lasts until the process reports that it
-/// is ready or is lost.
+/// is ready or that it connects, or is lost.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     bounds: Arc<Bounds>,

@@ -53,7 +53,8 @@ impl Link {
     /// first message. `host` is the process id of the host.
     ///
     /// # Errors
-    /// [`LinkError::HostGone`] if it is; else the error of the socket or the kernel.
+    /// [`LinkError::HostGone`] if it is; [`LinkError::Protocol`] for a message out of turn or without its bytes; else the
+    /// error of the socket or the kernel.
     pub fn open(host: u32) -> Result<Self, LinkError> {
         let socket = Arc::new(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
         let null = std::fs::File::open("/dev/null")?;
@@ -177,7 +178,8 @@ impl Link {
     /// Answers the last command.
     ///
     /// # Errors
-    /// As for [`Link::open`]; also if `bytes` are more than [`MAX_MESSAGE_BYTES`].
+    /// [`LinkError::Protocol`] before [`Link::ready`]. Else as for [`Link::open`]; also if `bytes` are more than
+    /// [`MAX_MESSAGE_BYTES`].
     pub fn reply(&mut self, code: u64, bytes: &[u8]) -> Result<(), LinkError> {
         let attached = self.attached.as_ref().ok_or(NOT_READY)?;
         let inline = if bytes.len() <= INLINE_BYTES {

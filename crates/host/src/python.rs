@@ -195,7 +195,8 @@ impl PythonHost {
 
     /// Learns from a worker what an env is; `watch` shows its connecting. Blocks for as long as the worker takes to make
     /// one, at most until the launch deadline, and the connect deadline if it connects. An env that is declared
-    /// deterministic is tried out, which takes as long once more at most.
+    /// deterministic is tried out, which may take as long twice more: to start the lanes, and to play. One that is to draw
+    /// itself does so in a process of its own, which may take as long once more.
     ///
     /// # Errors
     /// [`PythonError`].

@@ -35,10 +35,10 @@ impl RecordedEnvs {
     }
 
     /// Returns the entry of the env that a run was recorded of, by its spec and arguments. It is learned when it is asked for
-    /// first ([`PythonHost::entry`]), and [`MAX_KNOWN`] are remembered.
+    /// first, for which this blocks as [`PythonHost::learn`] does, other callers with it; [`MAX_KNOWN`] are remembered.
     ///
     /// # Errors
-    /// [`PythonError`]; the same again for an env that was refused before.
+    /// [`PythonError`]; the same again for an env that was refused before and is remembered.
     pub fn entry(&self, spec: &EnvSpec, arguments: &str) -> Result<Arc<EnvEntry>, Arc<PythonError>> {
         let mut known = self.known.lock();
         let env = PythonEnv::recorded(spec, arguments).map_err(|error| known.refuse(error))?;

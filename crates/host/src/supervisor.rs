@@ -3,8 +3,8 @@
 //! ```text
 //! dormant -> queued -> launching -> [connecting ->] idle <-> busy
 //!                     <-            no room among all hosts: tried again
-//!              any of these -> backoff -> queued          died, hung or broken
-//!              backoff -> failed                          restarted too often, or never ready within its first launch's time
+//! from launching on -> backoff -> queued                  died, hung or broken
+//! from launching on -> failed                             restarted too often, or never ready within its first launch's time
 //! ```
 
 use std::time::Duration;

@@ -21,7 +21,7 @@ use crate::process::Process;
 pub(crate) struct WorkerSlot {
     hello: OwnedFd,
     pub(crate) process: Option<Process>,
-    /// Launch of the worker, until it reports that it is ready.
+    /// Launch of the worker, until it reports that it is ready or that it connects.
     pub(crate) launching: Option<Launching>,
     /// Place of the process in a census, from when it is ready.
     pub(crate) counted: Option<InCensus>,

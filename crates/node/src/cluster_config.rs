@@ -67,9 +67,11 @@ pub struct ServingConfig {
 pub struct SteppingConfig {
     /// Most lanes that the node takes.
     pub capacity: u32,
-    /// Threads that step. Sessions that play by themselves have one more each.
+    /// Threads that step what computes here. What waits, as for other processes, has threads beside them
+    /// ([`SharedBound::WAITING`](rollhouse_core::SharedBound::WAITING)), and a session that plays by itself or is attached
+    /// by memory has one of its own.
     pub threads: NonZeroUsize,
-    /// Most batches that may wait for a thread.
+    /// Most batches that may wait for a thread that computes, and for one that waits.
     pub queue: usize,
     /// Time that one step may take before its session is given up as hung.
     pub hang_deadline: Duration,

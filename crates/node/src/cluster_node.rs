@@ -302,9 +302,10 @@ impl ClusterNode {
         self.hosting.is_draining() && self.hosting.sessions() == 0
     }
 
-    /// Stops in order, within about `deadline`: takes no new sessions, gives owners a quarter of that time, and at most
-    /// [`MOVE_PATIENCE`], to move those that are open, ends the rest (their episodes as `evicted`), seals the spool,
-    /// ships what is in it, tells the coordinator, and closes the connections. Blocks.
+    /// Stops in order, within about `deadline` unless the disk takes longer to seal the spool: takes no new sessions, gives
+    /// owners a quarter of that time, and at most [`MOVE_PATIENCE`], to move those that are open, ends the rest (their
+    /// episodes as `evicted`), seals the spool, ships what is in it, tells the coordinator, and closes the connections.
+    /// Blocks.
     pub fn stop(self, deadline: Duration) -> StopReport {
         self.end(deadline)
     }

@@ -282,7 +282,7 @@ const CHANGED: u32 = 2;
 /// Bit: a frame or an episode is wanted.
 const WANTED: u32 = 4;
 
-/// Time for which a frame of a lane counts as new: nobody sees more than 30 in a second.
+/// Time for which a frame of a lane counts as new: nobody sees more than about 30 in a second.
 const FRAME_EVERY: Duration = Duration::from_millis(33);
 /// Pause after which a refused watcher may try again: places come when watchers go.
 const PLACE_RETRY_MS: u64 = 1_000;

@@ -504,7 +504,7 @@ fn find(seeker: &mut Seeker<'static>, step: u64) -> Result<Found, Refusal> {
 
 /// Number of lanes of a replay.
 pub(crate) const LANES: usize = 1;
-/// Time for which a frame counts as new, however many watch: without a request for it nobody is shown more than 30 a
+/// Time for which a frame counts as new, however many watch: without a request for it nobody is shown more than about 30 a
 /// second.
 const FRAME_EVERY: Duration = Duration::from_millis(33);
 

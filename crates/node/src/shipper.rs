@@ -45,8 +45,8 @@ pub struct Shipper {
 /// Settings by which a node ships.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShipperConfig {
-    /// Bytes that the spool may have on disk, those included that the store has set aside. It may be exceeded by less
-    /// than two segments: by the one that is being written, and by those that are in flight.
+    /// Bytes that the spool may have on disk, those included that the store has set aside. One that has room for a segment
+    /// may be exceeded by two at most: by what is in flight and being written, none of which is dropped.
     pub spool_bytes: u64,
     /// The rule for a spool in which these bytes are used up.
     pub when_full: WhenFull,

@@ -6,7 +6,7 @@
 //! | one per handshake, in [`Listener`] | the same | the stranger is refused | it is turned away and counted |
 //! | one per dialled connection, which looks whether the peer's port is closed | the same | nothing is lost | it ends with its connection |
 //! | one per answer on its way | the same | the room for it is free again | its stream is given up |
-//! | one per request being read, in [`Requests`] | the same | its stream is given up | the connection is closed with the reason |
+//! | one per request being read, in [`Requests`] | the same | its stream is given up | of a request that is late, its stream is given up; of what is none, the connection is closed with the reason |
 
 mod answer;
 mod commands;

@@ -167,5 +167,5 @@ const RENDER_LANE: u64 = 6;
 /// Most bytes that are shown of what is no picture.
 const MAX_SAID: usize = 1024;
 
-/// Time within which a call is answered: less than an engine gives a lane.
+/// Time within which a call is answered: less than an engine gives a lane by default.
 const CALL_PATIENCE: Duration = Duration::from_secs(20);

@@ -224,7 +224,7 @@ impl OwnWorkers {
         self.workforce.lock().lanes[lane].talk.why()
     }
 
-    /// Waits for at most `patience` until a worker is back or something else happens to one.
+    /// Waits for at most `patience` until no worker is being started any more or waits for it.
     ///
     /// # Errors
     /// As [`Host::wait`].

@@ -39,9 +39,9 @@ impl AttachListener {
     /// Binds a socket at `path` for processes of these users; root and the user of this process may always attach. A
     /// file that a dead process has left at the path is replaced. Needs a tokio runtime.
     ///
-    /// Only its owner may use the file, or also its group if other users are named. The same holds for its folder,
-    /// which is made if it is not there: containers share folders to which everybody may write, and a folder inside one
-    /// is safe.
+    /// Only its owner may use the file, or also its group if other users are named. The same holds for its folder if that
+    /// is not there and made: containers share folders to which everybody may write, and a folder inside one is safe. A
+    /// folder that is there belongs to this user or to root, and nobody else may write to it, unless it is sticky.
     ///
     /// # Errors
     /// See [`AttachBindError`].

@@ -51,8 +51,9 @@ impl Default for RequestShares {
     }
 }
 
-/// Is called for each request that was refused, and for each connection that was closed because of what came on it,
-/// before anybody was asked. It gets the word in metrics (a [`RefusalCode`]'s or a [`CloseCode`]'s) and a sentence.
+/// Is called for each request that was refused, for each stream that was given up because it was one too many or its
+/// request too slow, and for each connection that was closed because of what came on it, before anybody was asked. It
+/// gets the word in metrics (a [`RefusalCode`]'s or a [`CloseCode`]'s) and a sentence.
 /// Called on the thread that reads; must not block.
 pub type Refused = Arc<dyn Fn(&'static str, &dyn fmt::Display) + Send + Sync>;
 
@@ -327,7 +328,7 @@ impl Responder {
     /// Refuses, and ends the stream. Not cancellation-safe.
     ///
     /// # Errors
-    /// If the asker is gone.
+    /// If the asker is gone or takes nothing in time.
     pub async fn refuse(self, refusal: Refusal) -> Result<(), StreamLost> {
         self.respond::<()>(Err(refusal)).await
     }
@@ -335,7 +336,7 @@ impl Responder {
     /// Accepts the request and hands over the stream, which no longer counts as an open request. Not cancellation-safe.
     ///
     /// # Errors
-    /// If the asker is gone.
+    /// If the asker is gone or takes nothing in time.
     pub async fn accept<T: Message>(mut self, value: T) -> Result<(ByteReceiver, ByteSender), StreamLost> {
         let bytes = answer_bytes(Ok(&value));
         self.send.write_all(&bytes).await?;
@@ -345,7 +346,7 @@ impl Responder {
     /// Accepts as [`Responder::accept`] does, for frames with at most `max_columns` bytes of columns from the asker.
     ///
     /// # Errors
-    /// If the asker is gone.
+    /// Those of [`Responder::accept`].
     pub async fn accept_frames<T: Message>(
         self,
         value: T,
@@ -358,7 +359,7 @@ impl Responder {
     /// Accepts as [`Responder::accept`] does, for envelopes.
     ///
     /// # Errors
-    /// If the asker is gone.
+    /// Those of [`Responder::accept`].
     pub async fn accept_envelopes<T: Message>(
         self,
         value: T,

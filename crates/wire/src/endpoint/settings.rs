@@ -56,7 +56,8 @@ pub struct Settings {
     /// send. Worst case of memory: see `receive_window`.
     pub stream_window: u32,
     /// Bytes a peer that is known may send on all streams together before we have read them: the bound of what one
-    /// connection can make us hold. Default 64 MiB; a peer that is not known has 64 KiB.
+    /// connection can make us hold. Default 64 MiB. A peer that is not known has 64 KiB; one that shows a listener a token,
+    /// or a certificate other than a node's, only asks, and has 256 KiB.
     pub receive_window: u32,
     /// Bytes held per connection until they are acknowledged, of a peer that is known. Default 32 MiB, two stream windows:
     /// one slow stream does not stop the others. A peer that is not known has 64 KiB.
