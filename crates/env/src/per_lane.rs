@@ -178,7 +178,8 @@ impl<E: Env> BatchEnv for PerLane<E> {
     }
 
     fn verdict(&self, lane: usize) -> Verdict {
-        let env = self.lanes[lane].env.as_ref();
+        let slot = &self.lanes[lane];
+        let env = slot.env.as_ref().filter(|_| !slot.failed.get());
         env.and_then(|env| catch_unwind(AssertUnwindSafe(|| env.verdict())).ok()).unwrap_or_default()
     }
 

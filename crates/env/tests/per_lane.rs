@@ -4,8 +4,10 @@
 use crate::driver;
 
 use driver::{Actions, Driver, options};
-use rollhouse_core::{ColumnMut, Determinism, GameResult, LaneSet, OptionValue, Verdict};
-use rollhouse_env::{BlockStep, Ended, InstructionSet, Registry, StateError};
+use rollhouse_core::{ColumnMut, ColumnRef, Determinism, GameResult, LaneSet, OptionValue, Options, Verdict};
+use rollhouse_env::{
+    BatchEnv, BlockStep, Ended, Env, Generator, InstructionSet, PerLane, Registry, StateError, StepResult,
+};
 
 /// Lane 1 of three panics at `panic_at`.
 fn faulty(panic_at: i64) -> Driver {
@@ -31,6 +33,40 @@ fn a_panic_in_a_step_loses_its_lane_alone() {
     assert_eq!(driver.rewards[2], 1.0);
     assert_eq!(driver.block.state(1), Err(StateError::Lost));
     assert!(driver.block.state(0).is_ok());
+}
+
+/// An env that panics as soon as it is asked for its hash.
+struct Shaky;
+
+impl Env for Shaky {
+    fn reset(&mut self, _: &mut Generator, _: &mut [ColumnMut<'_>]) {}
+
+    fn step(
+        &mut self,
+        _: &mut Generator,
+        _: ColumnRef<'_>,
+        _: &mut [ColumnMut<'_>],
+        _: &mut [ColumnMut<'_>],
+    ) -> StepResult {
+        StepResult::default()
+    }
+
+    fn state_hash(&self) -> u32 {
+        panic!("told to panic");
+    }
+
+    fn verdict(&self) -> Verdict {
+        Verdict::new(GameResult::Win, None)
+    }
+}
+
+#[test]
+fn a_lane_that_has_failed_is_not_asked_how_its_episode_ended() {
+    let mut block = PerLane::new(&[Options::default()], |_| Ok(Shaky)).unwrap();
+    assert_eq!(block.verdict(0).result(), GameResult::Win);
+    assert_eq!(block.state_hash(0), 0);
+    assert!(block.verdict(0).is_none());
+    assert_eq!(block.take_failed(), LaneSet::one(0));
 }
 
 #[test]
