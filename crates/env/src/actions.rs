@@ -3,13 +3,14 @@
 
 use std::fmt;
 
-use rollhouse_core::{BoxSpace, ColumnRef, DType, Space};
+use rollhouse_core::{BoxSpace, ColumnRef, CompositeSpace, DType, Space};
 
 use crate::{Kernel, Target};
 
 /// The conditions on an action, prepared for checking whole columns. An integer has to be one of its space. A float has to be
 /// finite; out of bounds it is an action, which goes to the env, as in Gymnasium. Where integers are carried as floats, beside
-/// parts that are none, the integer nearest to the float is meant.
+/// parts that are none, the integer nearest to the float is meant. The elements of texts and sequences are left to the worker,
+/// whose lane alone an action that is none of them costs.
 #[derive(Debug, Clone)]
 pub struct ActionCheck {
     rule: Rule,
@@ -40,6 +41,9 @@ struct Range {
 }
 
 impl Range {
+    /// All integers.
+    const ALL: Self = Self { low: i64::MIN, high: i64::MAX };
+
     /// Returns the integers between two bounds, which may be infinite.
     fn between(low: f64, high: f64) -> Self {
         // A cast takes the nearest integer that there is. What is no number bounds nothing.
@@ -83,14 +87,20 @@ impl Rule {
             }
             Space::Box(space) => space,
         };
-        // Texts and sequences are the worker's to check, whose lane alone an action that is none of them costs.
-        let counted = space.parts.as_ref().is_some_and(|parts| !parts.counted().is_empty());
         match (space.dtype, &space.parts) {
-            (DType::F32 | DType::F64, _) if counted => Self::Finite,
-            _ if counted => Self::Any,
             (DType::F32 | DType::F64, None) => Self::Finite,
-            (DType::F32 | DType::F64, Some(_)) => Self::of_floats(space),
-            (DType::Bool | DType::U8 | DType::I32 | DType::I64, _) => Self::of_integers(space),
+            (DType::Bool | DType::U8 | DType::I32 | DType::I64, None) => Self::of_integers(space),
+            (DType::F32 | DType::F64, Some(parts)) => {
+                let each = Self::of_parts(space, parts);
+                if each.iter().any(Option::is_some) { Self::Nearest(each) } else { Self::Finite }
+            }
+            (DType::Bool | DType::U8 | DType::I32 | DType::I64, Some(parts)) => {
+                let each = Self::of_parts(space, parts);
+                Self::of_ranges(
+                    each.into_iter().map(|range| range.unwrap_or(Range::ALL)).collect(),
+                    space.dtype,
+                )
+            }
         }
     }
 
@@ -100,21 +110,27 @@ impl Rule {
             let range = Range::between(low, high);
             return if range.is_whole(dtype) { Self::Any } else { Self::Range(range) };
         }
-        let each: Vec<_> =
-            space.low.iter().zip(space.high.iter()).map(|(low, high)| Range::between(low, high)).collect();
+        let each = space.low.iter().zip(space.high.iter()).map(|(low, high)| Range::between(low, high));
+        Self::of_ranges(each.collect(), dtype)
+    }
+
+    fn of_ranges(each: Vec<Range>, dtype: DType) -> Self {
         if each.iter().all(|range| range.is_whole(dtype)) { Self::Any } else { Self::Ranges(each) }
     }
 
-    fn of_floats(space: &BoxSpace) -> Self {
-        let columns = space.parts.as_ref().map(|parts| parts.columns()).unwrap_or_default();
-        let whole = columns.iter().flat_map(|(_, part)| {
+    /// Returns the range of each element of a box of parts; `None` of one that is no integer, or that is one of a text or a
+    /// sequence.
+    fn of_parts(space: &BoxSpace, parts: &CompositeSpace) -> Vec<Option<Range>> {
+        let counted: Vec<&Space> =
+            parts.counted().into_iter().flat_map(CompositeSpace::columns).map(|(_, column)| column).collect();
+        let columns = parts.columns();
+        let checked = columns.iter().flat_map(|&(_, part)| {
             let whole = !matches!(part.dtype(), DType::F32 | DType::F64);
-            std::iter::repeat_n(whole, part.elements())
+            let counted = counted.iter().any(|&column| std::ptr::eq(column, part));
+            std::iter::repeat_n(whole && !counted, part.elements())
         });
         let bounds = space.low.iter().zip(space.high.iter());
-        let each: Vec<_> =
-            whole.zip(bounds).map(|(whole, (low, high))| whole.then(|| Range::between(low, high))).collect();
-        if each.iter().any(Option::is_some) { Self::Nearest(each) } else { Self::Finite }
+        checked.zip(bounds).map(|(checked, (low, high))| checked.then(|| Range::between(low, high))).collect()
     }
 }
 
@@ -142,12 +158,13 @@ impl ActionCheck {
         actions.dtype() == self.dtype && self.target.run(AllGood { check: self, actions })
     }
 
-    /// Returns the first row that is no action among those for which `counts` holds.
+    /// Returns the first row that is no action among those for which `counts` holds; of a column of another type, whose
+    /// rows cannot even be left out, the first row of all.
     #[cold]
     pub fn first_bad(&self, actions: ColumnRef<'_>, counts: impl Fn(usize) -> bool) -> Option<BadAction> {
-        let elements = self.elements;
+        let (elements, typed) = (self.elements, actions.dtype() == self.dtype);
         let lanes = actions.len() / elements.max(1);
-        (0..lanes).filter(|&lane| counts(lane)).find_map(|lane| {
+        (0..lanes).filter(|&lane| !typed || counts(lane)).find_map(|lane| {
             let row = actions.slice(lane * elements, (lane + 1) * elements);
             if self.all_good(row) {
                 return None;
@@ -294,7 +311,7 @@ impl std::error::Error for BadAction {}
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rollhouse_core::{CompositeSpace, DiscreteSpace, SequenceSpace};
+    use rollhouse_core::{DiscreteSpace, SequenceSpace};
 
     fn integers(dtype: DType, low: &[f64], high: &[f64]) -> BoxSpace {
         BoxSpace {
@@ -405,6 +422,25 @@ mod tests {
         let counted = CompositeSpace::Sequence(Box::new(sequence));
         let counted = check_of(&Space::Box(BoxSpace::of_parts(counted).unwrap()));
         expect(&counted, ColumnRef::I64(&[5, 0, 1, 5, 6, 2, 5, 5, 3]), &[true, true, true]);
+    }
+
+    /// Symptom: an integer out of its space reached an env if a text or a sequence stood beside it.
+    /// Cause: an action with such a part was not looked at. Fix: their own elements alone are left out.
+    #[test]
+    fn integers_beside_a_sequence_are_checked_and_its_own_are_not() {
+        let beside = |space: Space| {
+            let items = integers(DType::I64, &[2.0], &[5.0]);
+            let sequence = SequenceSpace::new(Space::Box(items), 2, false).unwrap();
+            let sequence = CompositeSpace::Sequence(Box::new(sequence));
+            let spaces = vec![Space::discrete(4).into(), sequence.into(), space.into()];
+            check_of(&Space::Box(BoxSpace::of_parts(CompositeSpace::Tuple { spaces }).unwrap()))
+        };
+        let whole = beside(Space::Box(integers(DType::I32, &[-1.0], &[1.0])));
+        let rows = [3, 9, 9, 9, 1, 4, 5, 0, 1, 0, 0, 5, 0, 1, -2];
+        expect(&whole, ColumnRef::I64(&rows), &[true, false, false]);
+        let mixed = beside(Space::f32_box(&[0.0], &[1.0]));
+        let rows = [3.0, 9.0, 9.0, 9.0, 7.5, 4.0, 5.0, 0.0, 1.0, 0.0, 3.0, f64::NAN, 0.0, 1.0, 0.0];
+        expect(&mixed, ColumnRef::F64(&rows), &[true, false, false]);
     }
 
     #[test]
