@@ -90,6 +90,10 @@ pub(crate) struct BlockParts {
     pub(crate) lanes: BlockLanes,
     pub(crate) maker: Maker,
     pub(crate) env: Box<dyn BatchEnv>,
+    /// What the env answers to [`BatchEnv::has_verdicts`].
+    pub(crate) has_verdicts: bool,
+    /// What the env answers to [`BatchEnv::words_per_reset`].
+    pub(crate) words_per_reset: Option<u32>,
     pub(crate) autoreset: AutoresetMode,
     pub(crate) schedule: SeedSchedule,
     pub(crate) limit: Option<u64>,
@@ -105,12 +109,12 @@ impl Block {
         let spec = parts.maker.entry.spec();
         let action = spec.action_column();
         let says = Says {
-            verdicts: parts.env.has_verdicts(),
+            verdicts: parts.has_verdicts,
             first_infos: parts.late.is_none() && spec.has_first_infos(),
         };
         let mut block = Self {
             maker: parts.maker,
-            starts: Starts::new(parts.schedule, parts.env.words_per_reset()),
+            starts: Starts::new(parts.schedule, parts.words_per_reset),
             says,
             env: Some(parts.env),
             autoreset: parts.autoreset,
@@ -574,6 +578,8 @@ mod tests {
                 Arena::on_heap(&columns, 2, std::slice::from_ref(&rows), Patience::NONE).unwrap();
             let block = Block::new(BlockParts {
                 env: maker.make_first().unwrap(),
+                has_verdicts: false,
+                words_per_reset: None,
                 lanes: BlockLanes::new(rows, 0),
                 maker,
                 autoreset: AutoresetMode::NextStep,

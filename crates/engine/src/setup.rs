@@ -88,11 +88,12 @@ impl Setup<'_> {
             Some(envs) => envs,
             None => make_envs(entry, config.instruction_set, &options[range.clone()])?,
         };
+        let answers = ask_first(&envs)?;
         let blocks = range
             .clone()
             .step_by(BLOCK_LANES)
-            .zip(envs)
-            .map(|(first, env)| {
+            .zip(envs.into_iter().zip(answers))
+            .map(|(first, (env, (has_verdicts, words_per_reset)))| {
                 let rows = first..(first + BLOCK_LANES).min(range.end);
                 let first_lane = config.first_lane + rows.start as u32;
                 let maker = Maker {
@@ -102,6 +103,8 @@ impl Setup<'_> {
                 };
                 Block::new(BlockParts {
                     env,
+                    has_verdicts,
+                    words_per_reset,
                     maker,
                     autoreset: config.autoreset,
                     schedule: config.schedule,
@@ -116,6 +119,12 @@ impl Setup<'_> {
             .collect();
         Ok(Crew { share, blocks, timings: Timings::default(), late: entry.is_late() })
     }
+}
+
+/// Asks each env what is asked for once: whether it has verdicts, and how many words a reset draws.
+fn ask_first(envs: &[Box<dyn BatchEnv>]) -> Result<Vec<(bool, Option<u32>)>, ConfigError> {
+    let ask = || envs.iter().map(|env| (env.has_verdicts(), env.words_per_reset())).collect();
+    catch_unwind(AssertUnwindSafe(ask)).map_err(|panic| ConfigError::MakePanicked(panic_message(&*panic)))
 }
 
 /// Makes the envs of the blocks of as many lanes as `options` has elements.

@@ -15,7 +15,7 @@ use rollhouse_core::{
     AutoresetMode, ColumnMut, ColumnRef, Determinism, Distribution, EnvSpec, Interruption, LaneSet,
     MethodSpec, OptionSpec, OptionValue, Options, Outcome, RecordRule, Space, Start,
 };
-use rollhouse_engine::{Engine, EngineConfig, LaneOptions, Reset, StepError};
+use rollhouse_engine::{ConfigError, Engine, EngineConfig, LaneOptions, Reset, StepError};
 use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{
     BatchEnv, BlockStep, CallError, Ended, Env, EnvEntry, Generator, Image, ImageSize, MakeError,
@@ -42,6 +42,8 @@ enum At {
     Call,
     Render,
     Text,
+    WordsPerReset,
+    HasVerdicts,
 }
 
 const OF_A_LANE: [At; 7] =
@@ -141,6 +143,14 @@ struct Whole {
 impl BatchEnv for Whole {
     fn lanes(&self) -> usize {
         self.lanes.len()
+    }
+    fn words_per_reset(&self) -> Option<u32> {
+        self.lanes[0].pass(At::WordsPerReset);
+        None
+    }
+    fn has_verdicts(&self) -> bool {
+        self.lanes[0].pass(At::HasVerdicts);
+        false
     }
     fn seed(&mut self, lane: usize, seed: u64) {
         self.lanes[lane].pass(At::Seed);
@@ -281,6 +291,22 @@ fn provoke(engine: &mut Engine, at: At) {
             let error = engine.text(LANE, 80).unwrap_err();
             assert!(matches!(error, StepError::Render { lane: LANE, source: RenderError::Lost }), "{error}");
         }
+        At::WordsPerReset | At::HasVerdicts => unreachable!("they are asked for as the engine is made"),
+    }
+}
+
+/// Symptom: an env that panicked in `words_per_reset` or `has_verdicts` took along whoever made the engine.
+/// Cause: both were asked for where nothing contained them. Fix: they are asked for as the env is made.
+#[test]
+fn a_panic_in_what_an_env_is_asked_for_as_it_is_made_is_the_refusal() {
+    for at in [At::WordsPerReset, At::HasVerdicts] {
+        let fuse = Fuse::new(AtomicBool::new(true));
+        let entry = entry(Unit::Block, at, &fuse);
+        let armed = [("armed".to_owned(), OptionValue::Bool(true))];
+        let options = vec![Options::check(&entry.spec().options, &armed).unwrap()];
+        let refused =
+            Engine::new(&entry, EngineConfig { options, ..EngineConfig::new(2) }, None).unwrap_err();
+        assert!(matches!(refused, ConfigError::MakePanicked(_)), "{at:?}: {refused}");
     }
 }
 
