@@ -47,8 +47,8 @@ impl Starts {
         logged: bool,
         recorded: bool,
     ) -> LaneSet {
-        let needed = logged || recorded || !self.watched.is_empty();
-        if needed || !seed_themselves { lanes & !self.seeded } else { LaneSet::NONE }
+        let needed = if logged || recorded || !seed_themselves { lanes } else { lanes & self.watched };
+        needed & !self.seeded
     }
 
     /// Returns those of `lanes`, which begin an episode, whose starts somebody needs, only the env knows,
@@ -58,10 +58,10 @@ impl Starts {
         let lanes = lanes & !self.drawing;
         if logged {
             lanes
-        } else if recorded || !self.watched.is_empty() {
+        } else if recorded {
             lanes & (!self.untouched | self.watched)
         } else {
-            LaneSet::NONE
+            lanes & self.watched
         }
     }
 

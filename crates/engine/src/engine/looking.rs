@@ -75,6 +75,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use rollhouse_core::Start;
     use rollhouse_env::Registry;
 
     use super::*;
@@ -104,6 +105,17 @@ mod tests {
         assert!(seen.number > 0 && seen.open, "{seen:?}");
         assert!(seen.start.words > 0, "the seed is that of the first reset: {seen:?}");
         assert_eq!(seen.start.seed, 71);
+    }
+
+    /// Symptom: while one lane was watched, the generators of all lanes were read for each of their episodes.
+    /// Cause: that some lane is watched counted for each. Fix: a start is noted of the lanes that are.
+    #[test]
+    fn of_lanes_that_are_not_watched_no_start_is_noted() {
+        let mut engine = stepped(true, 200);
+        assert_ne!(engine.glance(66).unwrap().start, Start::default());
+        for lane in [3, 67] {
+            assert_eq!(engine.glance(lane).unwrap().start, Start::default(), "lane {lane}");
+        }
     }
 
     #[test]
