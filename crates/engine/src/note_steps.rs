@@ -43,14 +43,23 @@ impl Method for NoteSteps {
             // Their columns come with the recording.
             return Err(StepError::NotReset.into());
         }
-        for NotedColumn { column, values } in params.columns {
+        let read = params.columns.into_iter().map(|NotedColumn { column, values }| {
             let column = column as usize;
             let dtype = lanes.engine.step_columns().specs().get(column).map_or(DType::U8, |spec| spec.dtype);
             let mut rows = ColumnData::zeros(dtype, 0);
-            if !rows.extend_le(&values) {
-                return Err(StepError::StepColumn { column, dtype }.into());
+            if rows.extend_le(&values) {
+                Ok((column, rows))
+            } else {
+                Err(StepError::StepColumn { column, dtype })
             }
-            lanes.engine.note(column, Some(&params.lanes), rows.as_ref())?;
+        });
+        let read = read.collect::<Result<Vec<_>, _>>()?;
+        // All are looked at before the first is noted.
+        for (column, rows) in &read {
+            lanes.engine.check_note(*column, Some(&params.lanes), rows.as_ref())?;
+        }
+        for (column, rows) in &read {
+            lanes.engine.note(*column, Some(&params.lanes), rows.as_ref())?;
         }
         Ok(Nothing {})
     }

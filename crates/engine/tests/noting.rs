@@ -160,6 +160,14 @@ fn notes_that_fit_no_column_are_refused_and_change_nothing() {
         let refused = ask(command(&[0, 1], 7, &[0.0; 4])).unwrap_err();
         assert_eq!(refused.fault(), CommandFault::Caller, "{refused}");
         assert_eq!(ask(command(&[2, 0], 0, &[5.0; 4])), Ok(()));
+        // Of several columns none is noted if one is refused.
+        let explored = NotedColumn { column: 2, values: vec![1] };
+        for wrong in
+            [NotedColumn { column: 7, values: vec![0] }, NotedColumn { column: 1, values: vec![0; 9] }]
+        {
+            let columns = vec![explored.clone(), wrong];
+            ask(NoteParams { lanes: vec![0], columns }).unwrap_err();
+        }
         let refused = engine.note(0, Some(&[0, 3]), ColumnRef::F32(&[0.0; 4]));
         assert_eq!(refused, Err(StepError::NoSuchLane { lane: 3, lanes: 3 }));
         step(engine, 1);

@@ -32,6 +32,32 @@ impl Engine {
         if self.in_parts.is_some() {
             self.finish_parts()?;
         }
+        let elements = self.check_note(column, lanes, values)?;
+        let of_rows = |from: usize, to: usize| values.slice(from * elements, to * elements);
+        let Some(lanes) = lanes else {
+            let rows = self.lanes();
+            for (block, status) in self.status.iter().enumerate() {
+                let first = block * BLOCK_LANES;
+                let set = status.noted.set(column, 0, of_rows(first, rows.min(first + BLOCK_LANES)));
+                debug_assert!(set, "the board has the run's columns");
+            }
+            return Ok(());
+        };
+        for (row, &lane) in lanes.iter().enumerate() {
+            let (block, lane) = (lane as usize / BLOCK_LANES, lane as usize % BLOCK_LANES);
+            let set = self.status[block].noted.set(column, lane, of_rows(row, row + 1));
+            debug_assert!(set, "the board has the run's columns");
+        }
+        Ok(())
+    }
+
+    /// Refuses what [`Engine::note`] does, and returns the number of elements in a row of the column.
+    pub(crate) fn check_note(
+        &self,
+        column: usize,
+        lanes: Option<&[u32]>,
+        values: ColumnRef<'_>,
+    ) -> Result<usize, StepError> {
         let Some(spec) =
             self.recording.step_columns.specs().get(column).filter(|spec| holds(spec.dtype, values))
         else {
@@ -42,23 +68,11 @@ impl Engine {
             let (what, given) = ("elements of a step column", values.len());
             return Err(StepError::Length { what, given, wanted: rows * elements });
         }
-        let of_rows = |from: usize, to: usize| values.slice(from * elements, to * elements);
-        let Some(lanes) = lanes else {
-            self.refuse_outstanding()?;
-            for (block, status) in self.status.iter().enumerate() {
-                let first = block * BLOCK_LANES;
-                let set = status.noted.set(column, 0, of_rows(first, rows.min(first + BLOCK_LANES)));
-                debug_assert!(set, "the board has the run's columns");
-            }
-            return Ok(());
-        };
-        lanes.iter().try_for_each(|&lane| self.refuse_note(lane as usize))?;
-        for (row, &lane) in lanes.iter().enumerate() {
-            let (block, lane) = (lane as usize / BLOCK_LANES, lane as usize % BLOCK_LANES);
-            let set = self.status[block].noted.set(column, lane, of_rows(row, row + 1));
-            debug_assert!(set, "the board has the run's columns");
+        match lanes {
+            None => self.refuse_outstanding()?,
+            Some(lanes) => lanes.iter().try_for_each(|&lane| self.refuse_note(lane as usize))?,
         }
-        Ok(())
+        Ok(elements)
     }
 
     fn refuse_note(&self, lane: usize) -> Result<(), StepError> {
