@@ -242,7 +242,7 @@ impl Crew {
 /// Runs a crew's thread, which takes turns until it is told to stop. Where it comes late, the owner may have stepped
 /// its crew.
 ///
-/// On cancel: ends at the next turn. On error: a panic outside an env ends the thread and its turn; the
+/// On cancel: ends at the next turn, or, while it serves tasks, when the owner is gone. On error: a panic outside an env ends the thread and its turn; the
 /// owner notices at its next turn's deadline.
 pub(crate) fn work(
     shared: &Mutex<Crew>,
@@ -279,7 +279,11 @@ pub(crate) fn work(
                 orders.report(&crew.timings);
                 drop(crew.share.begin());
             }
-            Order::Serve => serve(&mut crew, channels, &mut patience, started),
+            Order::Serve => {
+                if !serve(&mut crew, channels, &mut patience, started) {
+                    return;
+                }
+            }
             Order::Stop => {
                 drop(crew.share.begin());
                 return;
@@ -288,15 +292,19 @@ pub(crate) fn work(
     }
 }
 
-/// Serves tasks until their channel is closed. This is one turn: the rows are the crew's throughout.
-fn serve(crew: &mut Crew, channels: &TaskChannels, patience: &mut Patience, started: Instant) {
+/// Serves tasks until the owner says that no more come. This is one turn: the rows are the crew's throughout. Returns false
+/// if there is no owner any more.
+fn serve(crew: &mut Crew, channels: &TaskChannels, patience: &mut Patience, started: Instant) -> bool {
     let tasks = channels.tasks.lock();
-    while let Some(Some(task)) = look(&tasks, patience).or_else(|| tasks.recv().ok()) {
+    let owned = loop {
+        let Some(next) = look(&tasks, patience).or_else(|| tasks.recv().ok()) else { break false };
+        let Some(task) = next else { break true };
         crew.timings.queue_wait.add(started.elapsed().saturating_sub(task.turn.since_start));
-        let Some(result) = crew.do_task(&task) else { return };
+        let Some(result) = crew.do_task(&task) else { return true };
         if channels.results.send((channels.crew, result)).is_err() {
-            break;
+            break false;
         }
-    }
+    };
     drop(crew.share.begin());
+    owned
 }

@@ -581,15 +581,16 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Ends the threads without waiting for them. A crew that is inside an env ends after it.
+    /// Ends the threads without waiting for them. A crew that is inside an env ends after it. Those of an engine that hung
+    /// are abandoned.
     fn drop(&mut self) {
-        if self.hung || self.crews.others.iter().all(|worker| worker.thread.is_none()) {
+        // Threads that serve what is sent end without an order: nobody is left who could send.
+        let serve = self.first_done.is_some();
+        if self.hung || serve || self.crews.others.iter().all(|worker| worker.thread.is_none()) {
             return;
         }
-        if self.lockstep().is_ok() {
-            self.crews.orders.give(Order::Stop, self.clock.now(), false);
-            self.arena.start_housekeeping();
-        }
+        self.crews.orders.give(Order::Stop, self.clock.now(), false);
+        self.arena.start_housekeeping();
     }
 }
 
