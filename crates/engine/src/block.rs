@@ -164,7 +164,7 @@ impl Block {
     #[inline]
     pub(crate) fn step(&mut self, rows: &mut Rows<'_>, turn: Turn, laps: &mut Laps) {
         rows.with_block(&self.lanes.rows().clone(), |columns| {
-            self.step_columns(columns, columns.actions, self.lanes.all(), turn, laps);
+            self.step_columns(columns, columns.actions, self.lanes.all(), RowsOf::NextFrame, turn, laps);
         });
     }
 
@@ -183,7 +183,7 @@ impl Block {
             return rows.with_block(&self.lanes.rows().clone(), |columns| self.settle(columns, turn, laps));
         }
         rows.with_block(&self.lanes.rows().clone(), |columns| {
-            self.step_columns(columns, actions, subset & self.lanes.all(), turn, laps);
+            self.step_columns(columns, actions, subset & self.lanes.all(), RowsOf::Newest, turn, laps);
         });
     }
 
@@ -193,6 +193,7 @@ impl Block {
         columns: &mut BlockRows<'_, '_>,
         actions: ColumnRef<'_>,
         subset: LaneSet,
+        rows: RowsOf,
         turn: Turn,
         laps: &mut Laps,
     ) {
@@ -204,6 +205,10 @@ impl Block {
         let mut reset = subset & self.standing.waiting & !self.standing.retired;
         if !reset.is_empty() {
             reset = self.take_starts(reset);
+        }
+        let still = self.lanes.all() & !(stepped | reset);
+        if rows == RowsOf::NextFrame && !still.is_empty() {
+            keep_observations(columns, still, self.lanes.count());
         }
         let moves = Moves { actions, stepped, reset };
         let accounted = match self.step_env(columns, moves, laps) {
@@ -218,7 +223,7 @@ impl Block {
         };
         self.show();
         if !self.restarts.lost().is_empty() {
-            self.keep_lost_rows(columns, accounted);
+            self.keep_lost_rows(columns, accounted, rows);
         }
     }
 
@@ -439,6 +444,15 @@ impl Block {
         let Standing { retired, .. } = self.standing;
         self.status.show(self.standing.may_begin(), self.restarts.lost(), retired);
     }
+}
+
+/// What lies in the rows that a step writes, before it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RowsOf {
+    /// The second last frame: lanes that do not move take their observation from the last one.
+    NextFrame,
+    /// The newest rows: what is not written stays.
+    Newest,
 }
 
 /// Lanes that step with an action, and lanes that begin an episode instead.

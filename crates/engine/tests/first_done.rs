@@ -3,12 +3,14 @@
 
 use crate::common;
 
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::{act, counting};
-use rollhouse_core::{AutoresetMode, ColumnRef, random_bits};
+use common::{act, counter, counting, options};
+use rollhouse_core::{AutoresetMode, ColumnMut, ColumnRef, random_bits};
 use rollhouse_engine::{Engine, EngineConfig, MAX_SUB_BATCHES, Reset, StepError};
-use rollhouse_env::Registry;
+use rollhouse_env::{Env, EnvEntry, Generator, Registry, StepResult};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -121,6 +123,124 @@ fn lockstep_goes_on_where_first_done_stopped() {
     let frame = engine.step().unwrap();
     assert_eq!(frame.obs(0).as_f32(), Some(&[1.0, 2.0][..]));
     assert!(matches!(engine.recv(1, LONG), Err(StepError::NothingOutstanding { .. })));
+}
+
+/// Symptom: a lane that was lost in first-done mode showed the observation of a reset long ago, or zeros.
+/// Cause: a lost lane's row was copied from the frame before, which only lockstep writes in turn with the newest.
+/// Fix: in first-done mode its row stays as it is.
+#[test]
+fn a_lane_that_is_lost_after_it_was_sent_shows_its_last_observation() {
+    let options = vec![options(9, -1), options(9, 4)];
+    let mut engine = Engine::new(&counter(), EngineConfig { options, ..EngineConfig::new(2) }, None).unwrap();
+    engine.reset(&Reset::all()).unwrap();
+    for step in 1..=3 {
+        engine.send(&[0, 1], ColumnRef::I64(&[1, 1])).unwrap();
+        let obs = &engine.recv(2, LONG).unwrap().obs[0];
+        assert_eq!(obs.as_ref().as_f32(), Some(&[step as f32; 2][..]));
+    }
+    engine.send(&[0, 1], ColumnRef::I64(&[1, 1])).unwrap();
+    let received = engine.recv(2, LONG).unwrap();
+    assert!(engine.is_lost(1));
+    assert_eq!(received.obs[0].as_ref().as_f32(), Some(&[4.0, 3.0][..]));
+    assert_eq!(received.rewards, [1.0, 0.0]);
+}
+
+/// Symptom: a column of another type that was sent to lanes which waited for their reset cost their block its env.
+/// Cause: actions of waiting lanes are ignored, and their column's type was not looked at either.
+/// Fix: a column of another type has no action of any lane.
+#[test]
+fn actions_of_another_type_are_refused_though_all_lanes_wait_for_a_reset() {
+    let entry = Registry::builtin().get("CartPole-v1").unwrap();
+    let config = EngineConfig { max_episode_steps: Some(1), ..EngineConfig::new(2) };
+    let mut engine = Engine::new(&entry, config, None).unwrap();
+    engine.reset(&Reset::seeded(1, 2)).unwrap();
+    engine.send(&[0, 1], ColumnRef::I64(&[1, 0])).unwrap();
+    assert_eq!(engine.recv(2, LONG).unwrap().truncated, [1, 1]);
+    let refused = engine.send(&[0, 1], ColumnRef::F32(&[1.0, 0.0])).unwrap_err();
+    assert_eq!(refused.to_string(), "action of float32 of lane 0 is not of int64");
+    // Whatever is sent in the right type begins their episodes.
+    engine.send(&[0, 1], ColumnRef::I64(&[7, -7])).unwrap();
+    assert_eq!(engine.recv(2, LONG).unwrap().reset, [1, 1]);
+    assert_eq!(engine.lost(), 0);
+}
+
+/// Symptom: an engine that was dropped while its threads stepped lanes that had been sent waited for them, for a minute at
+/// most, and its threads waited for a turn that never came if that did not help.
+/// Cause: to be told to stop, threads had to come back to lockstep.
+/// Fix: a thread ends when its engine no longer sends.
+#[test]
+fn an_engine_that_is_dropped_while_lanes_are_sent_waits_for_none_and_its_threads_end() {
+    let (stepping, steps) = channel();
+    let (dropped, drops) = channel();
+    let gate: &'static Gate = Box::leak(Box::default());
+    let spec = counter().spec().clone();
+    let entry = Arc::new(EnvEntry::per_lane(spec, move |_| {
+        Ok(Gated { gate, stepping: stepping.clone(), _dropped: Dropped(dropped.clone()) })
+    }));
+    let config = EngineConfig { threads: 2, step_deadline: 10 * LONG, ..EngineConfig::new(512) };
+    let mut engine = Engine::new(&entry, config, None).unwrap();
+    assert_eq!(engine.threads(), 2);
+    engine.reset(&Reset::all()).unwrap();
+    gate.close(true);
+    engine.send(&[511], ColumnRef::I64(&[1])).unwrap();
+    steps.recv_timeout(LONG).unwrap();
+    let owner = std::thread::spawn(move || drop(engine));
+    // The envs of the caller's own crew go with the engine; the other thread is inside one of its own.
+    (0..256).for_each(|_| drops.recv_timeout(LONG).expect("the engine does not wait"));
+    owner.join().unwrap();
+    gate.close(false);
+    (0..256).for_each(|_| drops.recv_timeout(LONG).expect("the thread ends"));
+}
+
+/// An env whose steps wait at a gate.
+struct Gated {
+    gate: &'static Gate,
+    stepping: Sender<()>,
+    _dropped: Dropped,
+}
+
+/// Tells when it is dropped.
+struct Dropped(Sender<()>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// A gate at which steps wait while it is closed.
+#[derive(Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn close(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
+        self.opened.notify_all();
+    }
+}
+
+impl Env for Gated {
+    fn reset(&mut self, _: &mut Generator, _: &mut [ColumnMut<'_>]) {}
+
+    fn step(
+        &mut self,
+        _: &mut Generator,
+        _: ColumnRef<'_>,
+        _: &mut [ColumnMut<'_>],
+        _: &mut [ColumnMut<'_>],
+    ) -> StepResult {
+        let _ = self.stepping.send(());
+        let closed = self.gate.closed.lock().unwrap();
+        drop(self.gate.opened.wait_while(closed, |closed| *closed).unwrap());
+        StepResult::default()
+    }
+
+    fn state_hash(&self) -> u32 {
+        0
+    }
 }
 
 #[test]

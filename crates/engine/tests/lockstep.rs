@@ -26,6 +26,21 @@ fn obs(engine: &mut Engine) -> Vec<u32> {
     engine.frame().unwrap().obs(0).as_f32().unwrap().iter().map(|v| v.to_bits()).collect()
 }
 
+/// Symptom: a lane that had played its quota showed its last two observations in turn.
+/// Cause: envs of one lane write nothing for a lane that stands still, and frames alternate between two places.
+/// Fix: the engine copies its row from the frame before.
+#[test]
+fn a_lane_that_stands_still_shows_its_last_observation_in_every_frame() {
+    let mut engine = counting(&[2, 9], AutoresetMode::NextStep);
+    engine.limit_episodes(|row| if row == 0 { 1 } else { 9 }).unwrap();
+    engine.reset(&Reset::all()).unwrap();
+    for step in 1..=5u8 {
+        act(&mut engine, &[1, 1]);
+        let frame = engine.step().unwrap();
+        assert_eq!(frame.obs(0).as_f32(), Some(&[f32::from(step.min(2)), f32::from(step)][..]));
+    }
+}
+
 #[test]
 fn any_number_of_threads_gives_the_same_frames_and_stats() {
     let lanes = 1_000;

@@ -7,7 +7,7 @@ use rollhouse_core::{Interruption, LaneSet, per_episode_seed};
 use rollhouse_env::Collected;
 
 use super::containing::{Called, contain};
-use super::{Block, copy_rows, keep_observations};
+use super::{Block, RowsOf, copy_rows, keep_observations};
 
 impl Block {
     /// Notes the loss of lanes whose env fails one by one.
@@ -97,9 +97,11 @@ impl Block {
     /// Shows the last observations of lost lanes in their rows, and no reward. Lanes that have `stepped` before they were
     /// lost show what the step gave.
     #[cold]
-    pub(super) fn keep_lost_rows(&mut self, columns: &mut BlockRows<'_, '_>, stepped: LaneSet) {
+    pub(super) fn keep_lost_rows(&mut self, columns: &mut BlockRows<'_, '_>, stepped: LaneSet, rows: RowsOf) {
         let lost = self.restarts.lost() & !stepped;
-        keep_observations(columns, lost, self.lanes.count());
+        if rows == RowsOf::NextFrame {
+            keep_observations(columns, lost, self.lanes.count());
+        }
         for lane in lost {
             columns.rewards[lane] = 0.0;
         }
