@@ -28,7 +28,7 @@ pub fn load(path: &Path) -> Result<Vec<EnvEntry>, PluginError> {
     on_own_thread(path, entry)
 }
 
-/// Loads a plug-in as [`load`] does, but does not play its envs: their dynamics hashes are 0.
+/// Loads and checks a plug-in as [`load`] does, but does not play its envs: their dynamics hashes are 0.
 ///
 /// # Errors
 /// As [`load`].
@@ -56,15 +56,17 @@ fn load_here(path: &Path, entry: MakeEntry) -> Result<Vec<EnvEntry>, PluginFault
         return Err(PluginFault::FlushesToZero);
     }
     let functions = Arc::new(checked(&table)?);
-    let mut entries = Vec::new();
-    for env in 0..table.env_count {
+    let found = (0..table.env_count).map(|env| {
         let found = described(&functions, env).map_err(|source| match source {
             Ok(source) => PluginFault::Description { env, source },
             Err(fault) => fault,
         })?;
-        entries.push(entry(&functions, env, found)?);
-    }
-    Ok(entries)
+        check_functions(&functions, &found)?;
+        Ok(found)
+    });
+    // All are checked before the first is made.
+    let found = found.collect::<Result<Vec<_>, PluginFault>>()?;
+    (0..).zip(found).map(|(env, found)| entry(&functions, env, found)).collect()
 }
 
 /// Opens the shared object and copies its table, of which everything is still to be checked.
@@ -141,8 +143,8 @@ fn checked(table: &Table) -> Result<Functions, PluginFault> {
     })
 }
 
-/// Makes the entry of an env, with the hash of its dynamics.
-fn entry(functions: &Arc<Functions>, env: u32, found: Described) -> Result<EnvEntry, PluginFault> {
+/// Refuses an env whose plug-in lacks what its description needs, or whose mask or methods are such as no env may have.
+fn check_functions(functions: &Functions, found: &Described) -> Result<(), PluginFault> {
     if found.drawn.is_some() && functions.render.is_none() {
         return Err(PluginFault::Missing { function: "render", why: "an env with a picture's size needs" });
     }
@@ -158,6 +160,11 @@ fn entry(functions: &Arc<Functions>, env: u32, found: Described) -> Result<EnvEn
     if !found.spec.methods.is_empty() && functions.call.is_none() {
         return Err(PluginFault::Missing { function: "call", why: "an env with methods needs" });
     }
+    Ok(())
+}
+
+/// Makes the entry of an env, with the hash of its dynamics.
+fn entry(functions: &Arc<Functions>, env: u32, found: Described) -> Result<EnvEntry, PluginFault> {
     let id = found.spec.id.clone();
     let unhashed = bare_entry(functions, env, found.clone());
     // Results depend on no instruction set, and a plug-in is compiled for its own.

@@ -143,13 +143,20 @@ static const rollhouse_description *describe(uint32_t env) {
 #elif defined FAULT_NO_ACTIONS
     static const rollhouse_space space = {.kind = ROLLHOUSE_DISCRETE, .n = 0};
     d.action = &space;
+#elif defined FAULT_SECOND_WITHOUT_ID
+    if (env == 1) d.id = NULL;
+#elif defined ODD_LENGTHS_FAIL
+    static const rollhouse_option length = {
+        .name = "length", .summary = "number of cells", .kind = ROLLHOUSE_INTEGER, .default_value = {.integer = 2}};
+    d.options = &length;
+    d.option_count = 1;
 #endif
     return &d;
 }
 
 static int32_t make(const rollhouse_make *make, rollhouse_block **block) {
     (void)make;
-#if defined FAULT_MAKE_FAILS
+#if defined FAULT_MAKE_FAILS || defined FAULT_SECOND_WITHOUT_ID
     strcpy(make->error, "no licence is left");
     return ROLLHOUSE_FAILED;
 #elif defined FAULT_NO_BLOCK
@@ -269,8 +276,11 @@ const rollhouse_plugin_table *rollhouse_plugin(void) {
     table.env_count = 0;
 #elif defined FAULT_ENV_COUNT
     table.env_count = 4000000000u;
-#elif defined FAULT_TWO_OF_ONE_ID
+#elif defined FAULT_TWO_OF_ONE_ID || defined FAULT_SECOND_WITHOUT_ID
     table.env_count = 2;
+#elif defined ODD_LENGTHS_FAIL
+    table.set_options = set_options;
+    table.revive = revive;
 #elif defined OLDER_TABLE
     table.verdict = verdict;
     table.size = offsetof(rollhouse_plugin_table, verdict);
