@@ -258,7 +258,10 @@ impl BatchEnv for PluginBlock {
         match unsafe { set_options(self.block, number, values.as_ptr(), sequences.as_ptr()) } {
             abi::OK => Ok(()),
             abi::UNSUPPORTED => Err(MakeError::Kept),
-            _ => Err(refused("its `set_options` failed".to_owned())),
+            _ => {
+                self.lost.insert(lane);
+                Err(refused("its `set_options` failed".to_owned()))
+            }
         }
     }
 

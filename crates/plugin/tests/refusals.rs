@@ -5,9 +5,9 @@ use crate::stage;
 
 use std::path::Path;
 
-use rollhouse_core::{ColumnMut, ColumnRef, Determinism, LaneSet, Options};
+use rollhouse_core::{ColumnMut, ColumnRef, Determinism, LaneSet, OptionValue, Options};
 use rollhouse_env::{BlockStep, RenderError, StateError};
-use rollhouse_plugin::load;
+use rollhouse_plugin::{load, load_untried};
 use stage::{Folder, compiled};
 
 const FAULTY: &str = "tests/stage/faulty.c";
@@ -69,6 +69,8 @@ fn each_fault_of_table_and_description_is_refused_by_name() {
         ("TWO_MASKS", "action space: 2 masks, may have one"),
         ("MASK_WITHOUT_BEGINNING", "its table has no `first_infos`, which an env with an action mask needs"),
         ("NO_ACTIONS", "`action[0].n` is 0, must be"),
+        // No env is made before all are known to be described well.
+        ("SECOND_WITHOUT_ID", "env 1: `id` is NULL"),
         ("MAKE_FAILS", "env `c/Counter-v0` cannot be made: no licence is left"),
         ("NO_BLOCK", "its `make` succeeded and gave no block"),
         ("NOT_DETERMINISTIC", "env `c/Counter-v0` is declared deterministic, but two runs"),
@@ -84,6 +86,43 @@ fn each_fault_of_table_and_description_is_refused_by_name() {
         let refused = refusal(&path);
         assert!(refused.contains(wanted), "{fault}: {refused}");
     }
+}
+
+/// Symptom: an isolated plug-in without a function that its envs need failed in the worker's first call of it.
+/// Cause: what the trying out needs was looked at beside it. Fix: it is looked at with the description.
+#[test]
+fn a_plugin_whose_envs_are_not_tried_out_has_to_have_what_they_need() {
+    let folder = Folder::new();
+    for (fault, wanted) in [
+        ("NO_RENDER", "its table has no `render`"),
+        ("METHODS_WITHOUT_CALL", "its table has no `call`"),
+        ("MASK_SIZE", "action space: a mask of 3 actions, it has 2"),
+        ("MASK_WITHOUT_BEGINNING", "its table has no `first_infos`"),
+    ] {
+        let Some(path) = compiled(&folder, FAULTY, &[&format!("-DFAULT_{fault}")]) else { return };
+        let refused = load_untried(&path).map(drop).unwrap_err().to_string();
+        assert!(refused.contains(wanted), "{fault}: {refused}");
+    }
+}
+
+/// Symptom: a lane whose drawn options a plug-in refused never came back, though the plug-in makes lost lanes anew.
+/// Cause: it was not noted as lost, and so not named to `revive`. Fix: it is.
+#[test]
+fn a_lane_whose_options_are_refused_is_made_anew_by_revive() {
+    let folder = Folder::new();
+    let Some(path) = compiled(&folder, FAULTY, &["-DODD_LENGTHS_FAIL"]) else { return };
+    let entries = load(&path).unwrap();
+    let length = |length| {
+        Options::check(&entries[0].spec().options, &[("length".to_owned(), OptionValue::Int(length))])
+            .unwrap()
+    };
+    let mut block = entries[0].make_block(&[length(2), length(2)]).unwrap();
+    block.set_options(0, &length(4)).unwrap();
+    block.set_options(1, &length(3)).unwrap_err();
+    assert_eq!(block.revive(LaneSet::first(2)), LaneSet::one(1));
+    let (mut boxes, mut numbers) = ([0.0; 4], [0; 2]);
+    let mut obs = [ColumnMut::F64(&mut boxes), ColumnMut::I64(&mut numbers)];
+    assert_eq!(block.reset(LaneSet::first(2), &mut obs), LaneSet::NONE);
 }
 
 #[test]

@@ -242,6 +242,15 @@ static int32_t text(const rollhouse_block *b, uint32_t lane, char *text, uint32_
 
 static void seed(rollhouse_block *b, uint32_t lane, uint64_t seed) { b->drawn[lane] = seed; }
 
+#if defined ODD_LENGTHS_FAIL
+static int32_t set_options(rollhouse_block *b, uint32_t lane, const rollhouse_value *values,
+                           const rollhouse_sequence *sequences) {
+    return values->integer % 2 ? ROLLHOUSE_FAILED : ROLLHOUSE_OK;
+}
+
+static uint64_t revive(rollhouse_block *b, uint64_t lanes) { return lanes; }
+#endif
+
 #if defined OLDER_TABLE
 static void verdict(const rollhouse_block *block, uint32_t lane, rollhouse_verdict *verdict) {
     (void)block;
