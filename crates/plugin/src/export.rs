@@ -9,7 +9,7 @@ use std::{ptr, slice};
 
 use arrayvec::ArrayVec;
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
-use rollhouse_core::{ColumnMut, ColumnRef, DType, EnvSpec, LaneSet, OptionValue, Options, Start, Verdict};
+use rollhouse_core::{ColumnMut, ColumnRef, DType, EnvSpec, LaneSet, OptionValue, Options, Start};
 use rollhouse_env::{BatchEnv, BlockStep, CallError, EnvEntry, ImageSize, InstructionSet};
 
 use crate::abi::{self, Block, Table};
@@ -92,9 +92,18 @@ struct ExportedBlock {
     block: Box<dyn BatchEnv>,
     columns: Columns,
     env: u32,
+    /// True once the block has panicked: it has failed as a whole, and is only closed.
+    failed: bool,
 }
 
-/// Calls a block of this plug-in, and returns `failed` if it panics.
+impl ExportedBlock {
+    const fn new(block: Box<dyn BatchEnv>, columns: Columns, env: u32) -> Self {
+        Self { block, columns, env, failed: false }
+    }
+}
+
+/// Calls a block of this plug-in, and returns `failed` if it panics, or has before. The loader is told in the next `reset`,
+/// `step` or `call`, which fails.
 ///
 /// # Safety
 /// `block` is one that `make` gave, and nobody else uses it.
@@ -103,11 +112,28 @@ unsafe fn called<T>(
     failed: T,
     call: impl FnOnce(&mut dyn BatchEnv, &Columns) -> T,
 ) -> T {
+    // SAFETY: by the caller.
+    unsafe { contained(block, call) }.unwrap_or_else(|| {
+        // SAFETY: by the caller; `make` gives blocks of this type, and the call is over.
+        unsafe { (*block.cast_mut().cast::<ExportedBlock>()).failed = true };
+        failed
+    })
+}
+
+/// Calls a block of this plug-in for something that costs nothing if it panics. Returns `None` then, and of a block that has
+/// failed.
+///
+/// # Safety
+/// As [`called`].
+unsafe fn contained<T>(
+    block: *const Block,
+    call: impl FnOnce(&mut dyn BatchEnv, &Columns) -> T,
+) -> Option<T> {
     // SAFETY: by the caller; `make` gives blocks of this type.
     let exported = unsafe { &mut *block.cast_mut().cast::<ExportedBlock>() };
-    let ExportedBlock { block, columns, env: _ } = exported;
-    // Unwind safety: a block that has panicked is only closed.
-    catch_unwind(AssertUnwindSafe(|| call(&mut **block, columns))).unwrap_or(failed)
+    let ExportedBlock { block, columns, env: _, failed: false } = exported else { return None };
+    // Unwind safety: what a panic has left is not used, or not changed by it.
+    catch_unwind(AssertUnwindSafe(|| call(&mut **block, columns))).ok()
 }
 
 unsafe extern "C" fn describe(env: u32) -> *const abi::Description {
@@ -140,7 +166,7 @@ unsafe extern "C" fn make(make: *const abi::Make, block: *mut *mut Block) -> i32
             rollhouse_env::MakeError::Refused { source } => source.to_string(),
             error => error.to_string(),
         })?;
-        Ok(ExportedBlock { block, columns: Columns::of(spec), env: make.env })
+        Ok(ExportedBlock::new(block, Columns::of(spec), make.env))
     }));
     match made.unwrap_or_else(|_| Err("it panicked".to_owned())) {
         Ok(made) => {
@@ -315,7 +341,7 @@ unsafe extern "C" fn restore(block: *mut Block, lane: u32, from: *const abi::Pos
 
 unsafe extern "C" fn revive(block: *mut Block, lanes: u64) -> u64 {
     // SAFETY: the loader passes a block of this plug-in.
-    unsafe { called(block, 0, |block, _| block.revive(LaneSet::of_bits(lanes)).bits()) }
+    unsafe { contained(block, |block, _| block.revive(LaneSet::of_bits(lanes)).bits()) }.unwrap_or_default()
 }
 
 unsafe extern "C" fn state(block: *const Block, lane: u32, to: *mut f64, room: u32) -> u32 {
@@ -394,7 +420,7 @@ unsafe extern "C" fn text(block: *const Block, lane: u32, to: *mut c_char, room:
 
 unsafe extern "C" fn verdict(block: *const Block, lane: u32, to: *mut abi::Verdict) {
     // SAFETY: the loader passes a block of this plug-in.
-    let said = unsafe { called(block, Verdict::default(), |block, _| block.verdict(lane as usize)) };
+    let said = unsafe { contained(block, |block, _| block.verdict(lane as usize)) }.unwrap_or_default();
     let (has_score, score) = (said.score().is_some().into(), said.score().unwrap_or_default());
     // SAFETY: the loader passes a place to write to.
     unsafe { *to = abi::Verdict { result: said.result().code().into(), has_score, score } };
@@ -455,5 +481,72 @@ unsafe fn rows<'a>(rows: *const c_void, (dtype, width): (DType, usize), lanes: u
             DType::F32 => ColumnRef::F32(slice::from_raw_parts(rows.cast(), elements)),
             DType::F64 => ColumnRef::F64(slice::from_raw_parts(rows.cast(), elements)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use rollhouse_core::Verdict;
+    use rollhouse_env::Ended;
+
+    use super::*;
+
+    /// A block that panics when it is asked for a hash, and counts its resets.
+    struct Brittle(Arc<AtomicU64>);
+
+    impl BatchEnv for Brittle {
+        fn lanes(&self) -> usize {
+            1
+        }
+        fn seed(&mut self, _: usize, _: u64) {}
+        fn position(&self, _: usize) -> Start {
+            Start::default()
+        }
+        fn restore(&mut self, _: usize, _: Start) {}
+        fn reset(&mut self, _: LaneSet, _: &mut [ColumnMut<'_>]) -> LaneSet {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            LaneSet::NONE
+        }
+        fn step(&mut self, _: BlockStep<'_, '_>) -> Ended {
+            Ended::default()
+        }
+        fn state_hash(&self, _: usize) -> u32 {
+            panic!("told to panic");
+        }
+        fn verdict(&self, _: usize) -> Verdict {
+            panic!("told to panic");
+        }
+    }
+
+    /// Symptom: a `BatchEnv` that had panicked in a plug-in was stepped on.
+    /// Cause: only a panic in `reset`, `step` and `call` was told to the loader, who has a way to be told in those alone.
+    /// Fix: it is told in the next one, and the block is asked for nothing meanwhile.
+    #[test]
+    fn a_block_that_has_panicked_fails_as_a_whole_and_is_only_closed() {
+        let resets = Arc::new(AtomicU64::new(0));
+        let columns = Columns { action: (DType::I64, 1), obs: vec![], infos: vec![] };
+        let block: *mut Block =
+            Box::into_raw(Box::new(ExportedBlock::new(Box::new(Brittle(Arc::clone(&resets))), columns, 0)))
+                .cast();
+        let reset = || {
+            let (obs, random) = (ptr::null(), ptr::null());
+            let size = abi::size::<abi::Reset>();
+            let mut call = abi::Reset { size, lanes_in_block: 1, lanes: 1, obs, random, lost: 0 };
+            // SAFETY: a block of this file without columns, and nobody else uses it.
+            unsafe { reset(block, &raw mut call) }
+        };
+        let mut said = abi::Verdict { result: 7, has_score: 1, score: 1.0 };
+        // SAFETY: as above; what is said lives until the call returns.
+        unsafe { verdict(block, 0, &raw mut said) };
+        assert_eq!((said.result, said.has_score), (0, 0));
+        assert_eq!((reset(), resets.load(Ordering::Relaxed)), (abi::OK, 1), "a verdict costs nothing");
+        // SAFETY: as above.
+        assert_eq!(unsafe { state_hash(block, 0) }, 0);
+        assert_eq!((reset(), resets.load(Ordering::Relaxed)), (abi::FAILED, 1));
+        // SAFETY: as above, and it is not used any more.
+        unsafe { close(block) };
     }
 }
