@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use rollhouse_core::ColumnMut;
+use rollhouse_core::{ColumnMut, DType};
 
 use crate::arena::Frame;
 use crate::files::{InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_BELL};
@@ -187,7 +187,9 @@ impl ServingEnd {
         let action = &self.inputs_plan.action;
         let elements = self.plan.places.lanes * action.row_elements;
         assert_eq!(into.as_ref().len(), elements, "one action per lane");
-        assert_eq!(into.as_ref().dtype().size(), action.dtype.size(), "actions are {}", action.dtype);
+        // Booleans lie in bytes.
+        let dtype = if action.dtype == DType::Bool { DType::U8 } else { action.dtype };
+        assert_eq!(into.as_ref().dtype(), dtype, "actions are {}", action.dtype);
         self.inputs.copy_to(action.offset, into.bytes_mut());
     }
 

@@ -11,7 +11,7 @@ use rollhouse_arena::{
     LaneNote, Patience, PeerError, ReadyLanes, Request, ServeError, ServingEnd, Share, SharedArena,
     TrainerError,
 };
-use rollhouse_core::{ColumnSpec, DType, Role};
+use rollhouse_core::{ColumnMut, ColumnSpec, DType, Role};
 
 const LANES: usize = 5;
 const IDENT: ArenaIdent = ArenaIdent { term: 3, counter: 9, autoreset: 1 };
@@ -379,6 +379,19 @@ fn the_row_of_a_lane_that_was_not_received_is_not_handed_out() {
     // What the node does to a lane that is given up is not known.
     trainer.forget_request();
     assert_eq!([0, 1, 2, 3].map(|lane| shows(&trainer, lane)), [false, true, true, true]);
+}
+
+#[test]
+fn actions_are_copied_into_a_column_of_their_own_type_alone() {
+    let mut node = Node::new();
+    let (end, mut trainer) = node.attach(1);
+    trainer.actions_mut().as_f32_mut().unwrap().fill(1.5);
+    let mut singles = [0.0; 3 * LANES];
+    end.copy_actions(ColumnMut::F32(&mut singles));
+    assert_eq!(singles, [1.5; 3 * LANES]);
+    let mut integers = [0; 3 * LANES];
+    let copy = std::panic::AssertUnwindSafe(|| end.copy_actions(ColumnMut::I32(&mut integers)));
+    assert!(std::panic::catch_unwind(copy).is_err());
 }
 
 #[test]
