@@ -394,7 +394,7 @@ impl AttachedArena {
     /// Sends a command; waits while the ring is full. The node runs commands in order between two steps.
     ///
     /// # Errors
-    /// [`TrainerError::TimedOut`] if there is no room before the deadline, and nothing is sent then.
+    /// See [`TrainerError`], with which nothing is sent; `TimedOut` says that there is no room.
     pub fn send_command(
         &mut self,
         command: &[u8],

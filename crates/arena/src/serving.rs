@@ -271,7 +271,7 @@ impl ServingEnd {
     /// Writes an answer to a command; waits while the ring is full, for the trainer to take what is in it.
     ///
     /// # Errors
-    /// [`ServeError::TimedOut`] if there is no room before the deadline, and nothing is written then.
+    /// See [`ServeError`], with which nothing is written; `TimedOut` says that there is no room.
     pub fn answer_command(
         &mut self,
         answer: &[u8],
