@@ -95,14 +95,14 @@ impl Summary {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
 
-    /// Returns the least value; `None` if there was no value.
+    /// Returns the least value; `None` if there was none but NaN.
     pub fn min(&self) -> Option<f64> {
-        (self.count > 0).then_some(self.min)
+        (self.min <= self.max).then_some(self.min)
     }
 
-    /// Returns the greatest value; `None` if there was no value.
+    /// Returns the greatest value; `None` if there was none but NaN.
     pub fn max(&self) -> Option<f64> {
-        (self.count > 0).then_some(self.max)
+        (self.min <= self.max).then_some(self.max)
     }
 
     #[inline]
@@ -123,5 +123,23 @@ impl Summary {
         self.sum += other.sum;
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_is_neither_the_least_nor_the_greatest() {
+        let of = |values: &[f64]| {
+            let mut summary = Summary::default();
+            values.iter().for_each(|&value| summary.add(value));
+            (summary.count(), summary.min(), summary.max())
+        };
+        assert_eq!(of(&[]), (0, None, None));
+        assert_eq!(of(&[f64::NAN, f64::NAN]), (2, None, None));
+        assert_eq!(of(&[2.0, f64::NAN, -1.0]), (3, Some(-1.0), Some(2.0)));
+        assert_eq!(of(&[f64::INFINITY]), (1, Some(f64::INFINITY), Some(f64::INFINITY)));
     }
 }
