@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -170,8 +170,8 @@ fn actions_of_another_type_are_refused_though_all_lanes_wait_for_a_reset() {
 /// Fix: a thread ends when its engine no longer sends.
 #[test]
 fn an_engine_that_is_dropped_while_lanes_are_sent_waits_for_none_and_its_threads_end() {
-    let (stepping, steps) = channel();
-    let (dropped, drops) = channel();
+    let (stepping, steps) = sync_channel(512);
+    let (dropped, drops) = sync_channel(512);
     let gate: &'static Gate = Box::leak(Box::default());
     let spec = counter().spec().clone();
     let entry = Arc::new(EnvEntry::per_lane(spec, move |_| {
@@ -195,12 +195,12 @@ fn an_engine_that_is_dropped_while_lanes_are_sent_waits_for_none_and_its_threads
 /// An env whose steps wait at a gate.
 struct Gated {
     gate: &'static Gate,
-    stepping: Sender<()>,
+    stepping: SyncSender<()>,
     _dropped: Dropped,
 }
 
 /// Tells when it is dropped.
-struct Dropped(Sender<()>);
+struct Dropped(SyncSender<()>);
 
 impl Drop for Dropped {
     fn drop(&mut self) {
@@ -232,7 +232,7 @@ impl Env for Gated {
         _: &mut [ColumnMut<'_>],
         _: &mut [ColumnMut<'_>],
     ) -> StepResult {
-        let _ = self.stepping.send(());
+        let _ = self.stepping.try_send(());
         let closed = self.gate.closed.lock().unwrap();
         drop(self.gate.opened.wait_while(closed, |closed| *closed).unwrap());
         StepResult::default()
