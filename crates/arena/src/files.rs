@@ -241,7 +241,7 @@ impl InputsPlan {
         Some(Self { lane_seqs_at, seeds_at, resets_at, requests, action, bytes: next.bytes })
     }
 
-    /// Writes the header. The counters go on from `answered`, the number of the newest answered request.
+    /// Writes the header, but for the counters.
     pub(crate) fn write(&self, file: &impl WordsMut, lanes: usize, ident: ArenaIdent, generation: u64) {
         for (word, value) in self.words(lanes, ident, generation) {
             file.store(word.at, value);

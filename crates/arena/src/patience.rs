@@ -67,7 +67,7 @@ impl Patience {
         if parties <= cores() { Self::new() } else { Self { yields: true, ..Self::NONE } }
     }
 
-    /// Looks until `ready` returns a value, for less than a millisecond: it spins where that helps, then gives the core
+    /// Looks until `ready` returns a value, for less than a millisecond of its own: it spins where that helps, then gives the core
     /// away. Returns `None` if the caller may as well sleep.
     #[inline]
     pub fn poll<T>(&mut self, mut ready: impl FnMut() -> Option<T>) -> Option<T> {

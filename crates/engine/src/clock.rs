@@ -76,6 +76,7 @@ fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Batches that follow each other faster may be told a time up to [`SAMPLE_EVERY`] batches old, which is then
-/// at most about 2 ms: recordings close their chunks by it, at about 100 ms.
+/// Batches that follow each other faster may be told a time up to [`SAMPLE_EVERY`] batches old, which is at most about 2 ms
+/// while they go on so: recordings close their chunks by it, at about 100 ms. After a pause the next sampled batch is the
+/// first to see it.
 const UNHURRIED: Duration = Duration::from_micros(25);

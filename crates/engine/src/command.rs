@@ -40,7 +40,7 @@ pub trait Method: 'static {
 pub enum Effect {
     /// The lanes are as before.
     None,
-    /// Episodes begin, which the next frame shows.
+    /// Episodes begin, which the next frame shows. With options a log ends, as by [`Effect::Changes`].
     Begins,
     /// A lane may be changed by a call, which is part of its past: whoever keeps a log of it adds the call
     /// ([`PastEvent::Called`](rollhouse_core::PastEvent::Called)), and recordings have it.
@@ -142,7 +142,7 @@ pub enum CommandError {
 /// Party at fault for a [`CommandError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandFault {
-    /// The caller is at fault.
+    /// The caller is at fault, or names a lane that is lost where nothing has changed by it.
     Caller,
     /// The lanes do not support the command.
     Unsupported,

@@ -67,5 +67,6 @@ pub const LANE_DEADLINE: Duration = Duration::from_secs(25);
 
 const _: () = assert!(2 * LANE_DEADLINE.as_secs() < STEP_DEADLINE.as_secs());
 
-/// Maximum number of sub-batches under way in first-done mode; one more is refused as `Busy`.
+/// Maximum number of sub-batches that each thread may have under way in first-done mode, and that the caller may leave
+/// unreceived; one more is refused as `Busy`. Late lanes are bounded by their number alone.
 pub const MAX_SUB_BATCHES: usize = 1024;

@@ -42,7 +42,8 @@ use crate::timings::Timings;
 /// A batch of lanes of one env, which steps them and begins and ends their episodes.
 ///
 /// Not cancellable within a call; every call returns within the env's own time, or within the configured
-/// deadline where other threads are waited for. After [`StepError::Hung`] every call returns `Hung`.
+/// deadline where other threads are waited for. Time in which the recorder takes nothing comes on top of both. After
+/// [`StepError::Hung`] every call that needs the lanes returns `Hung`.
 ///
 /// ```
 /// use rollhouse_engine::{Engine, EngineConfig, Reset};
@@ -365,7 +366,7 @@ impl Engine {
         Ok(states.clone())
     }
 
-    /// Ends every open episode with that outcome; their lanes have to be reset.
+    /// Ends every open episode with that outcome; their lanes wait for a reset, which autoreset gives them.
     ///
     /// # Errors
     /// Only [`StepError::Hung`].

@@ -65,7 +65,7 @@ pub enum StepError {
     },
     /// There was no reset yet, which is the caller's fault.
     NotReset,
-    /// Recording was to begin after the first reset, which is the caller's fault.
+    /// A recording, a log or a past came after the first reset, or a log after options were set, which is the caller's fault.
     Begun,
     /// A seed was given although the engine's schedule seeds every episode, which is the caller's fault.
     SeedsScheduled,
@@ -147,7 +147,9 @@ impl fmt::Display for StepError {
                 )
             }
             Self::NotReset => f.write_str("step before the first reset"),
-            Self::Begun => f.write_str("recording has to begin before the first reset"),
+            Self::Begun => {
+                f.write_str("the lanes have begun: a recording, a log and a past come before the first reset")
+            }
             Self::SeedsScheduled => f.write_str("a seed was given, but the schedule seeds every episode"),
             Self::Length { what, given, wanted } => write!(f, "{given} {what} given, {wanted} wanted"),
             Self::StepColumn { column, dtype } => {

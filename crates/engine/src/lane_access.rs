@@ -37,7 +37,8 @@ impl Engine {
     /// lanes that play go on in the state they are in, with what is drawn for them.
     ///
     /// # Errors
-    /// [`StepError::Options`], and what [`Engine::options`] says. Nothing has changed then.
+    /// [`StepError::Options`], and what [`Engine::options`] says. Nothing has changed then, unless an env refuses or fails with
+    /// options that it has taken as they were tried: its lane, or block, is lost.
     pub fn set_options(&mut self, lanes: Range<usize>, values: LaneOptions) -> Result<(), StepError> {
         self.check_lanes(&lanes)?;
         Change::check(&values, lanes.len())?;

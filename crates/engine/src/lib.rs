@@ -18,7 +18,7 @@
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
-//! | crew | own threads `rollhouse-step-N` | ends after the block it is stepping | a panic outside an env, which loses its lanes only, ends it, and the next step reports `Hung` |
+//! | crew | own threads `rollhouse-step-N` | ends after the turn, or the sent lanes, that it is stepping | a panic outside an env, which loses its lanes only, ends it, and the next step reports `Hung` |
 //!
 //! Not a goal: choosing actions (crate policy), owning threads for a whole run and restarting those that hang
 //! (crate node). Start reading at [`Engine`], then `block.rs`.

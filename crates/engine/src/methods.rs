@@ -96,7 +96,7 @@ pub struct SchemaAnswer {
 pub struct AttributeSpec {
     /// Name of the attribute.
     pub name: String,
-    /// True if [`SetAttributes`] takes the attribute.
+    /// False if [`SetAttributes`] refuses the attribute whatever its value; an env may still refuse others.
     pub writable: bool,
 }
 
@@ -226,7 +226,8 @@ impl Method for GetAttributes {
 }
 
 /// Method that sets an attribute of lanes that are not recorded: an option's name, or `state`. Lanes that play go on in
-/// the state they are in with another option, or in the state that is set.
+/// the state they are in with another option, or in the state that is set; where their env takes options between episodes only,
+/// they refuse.
 #[derive(Debug, Clone, Copy)]
 pub struct SetAttributes;
 
@@ -313,7 +314,7 @@ impl AttributeValue {
 }
 
 /// Method that gives options to lanes that are not recorded, several at once. Lanes that play go on in the state they
-/// are in.
+/// are in; where their env takes options between episodes only, they have them from the next one on.
 #[derive(Debug, Clone, Copy)]
 pub struct SetOptions;
 

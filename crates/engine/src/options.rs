@@ -50,7 +50,7 @@ impl Change {
     }
 }
 
-/// Reason for which options of lanes were not changed. All stay as they were.
+/// Reason for which options of lanes were not changed. All stay as they were, but for lanes that are lost by it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum OptionsError {

@@ -22,7 +22,7 @@ pub(crate) enum Phase {
 pub struct Timings {
     /// Number of batches stepped.
     pub batches: u64,
-    /// Time from the call to the frame.
+    /// Time from the call to the frame; of steps that were begun apart from their end it is not taken.
     pub batch: Samples,
     /// Time from handing work to a thread to the thread taking it.
     pub queue_wait: Samples,

@@ -7,10 +7,12 @@ use crate::{Image, ImageSize, LateLanes, MakeError, RenderError};
 
 /// A block of up to [`BLOCK_LANES`] lanes of one env, as structure of arrays.
 ///
-/// Rows of every slice are this block's lanes only, row-major, `lanes()` rows each. Of a
-/// set of lanes, those from `lanes()` on are ignored. No method allocates or blocks, and results are bit-identical on every instruction set.
+/// Rows of every slice are this block's lanes only, row-major, `lanes()` rows each. Of a set of lanes, those from `lanes()` on
+/// are ignored. Results are bit-identical on every instruction set. Methods that are called for each step or episode neither
+/// allocate nor block, unless the block has a late side; others allocate where they say so.
 ///
-/// A panic in any method but [`BatchEnv::revive`] and [`BatchEnv::verdict`] loses the whole block: the engine catches it,
+/// A panic in any method but [`BatchEnv::revive`] and [`BatchEnv::verdict`] loses the whole block; in what is asked once, as an
+/// engine is made, it is the engine's refusal. The engine catches it,
 /// ends the block's episodes as `crashed` and never calls the value again. A block that contains panics lane by lane
 /// reports the lanes by the result of the call, or after it ([`BatchEnv::take_failed`]).
 ///
@@ -63,11 +65,12 @@ pub trait BatchEnv: Send {
     fn restore(&mut self, lane: usize, start: Start);
 
     /// Gives the lane, whose reset comes next, other options than those with which it was made. Its generator stays as it
-    /// is. Unlike the other methods it may allocate. It is called only of entries that say so
+    /// is. Allocates. It is called only of entries that say so
     /// ([`EnvEntry::draws_options`](crate::EnvEntry::draws_options)).
     ///
     /// # Errors
-    /// The env cannot work with the options, or keeps those it has. The lane has no use before it is revived then.
+    /// The env cannot work with the options, or keeps those it has. The lane has no use before it is revived then, and none any
+    /// more in a block that revives no lane.
     fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
         let _ = (lane, options);
         Err(MakeError::Kept)
@@ -92,9 +95,9 @@ pub trait BatchEnv: Send {
     /// A lane that reached a terminal state is reset before it is stepped again: what a step would give in a terminal
     /// state is up to the env.
     ///
-    /// Every row of `obs` and `rewards` is written: stepped lanes get what the step gave, reset lanes their
-    /// first observation, skipped lanes the observation of their unchanged state; reset and skipped lanes
-    /// have reward 0 and no flag. Stepping with `reset` gives exactly what stepping with the same lanes in
+    /// Every row of `rewards` is written, and every row of `obs` but those of skipped lanes: stepped lanes get what the step
+    /// gave, reset lanes their first observation. The row of a skipped lane has its observation already; it may be written
+    /// again and stays as it is. Reset and skipped lanes have reward 0 and no flag. Stepping with `reset` gives exactly what stepping with the same lanes in
     /// `skip` followed by [`BatchEnv::reset`] gives. Actions of stepped lanes have been checked against
     /// the space (an integer in range; floats finite, but maybe out of bounds); others are arbitrary.
     fn step(&mut self, step: BlockStep<'_, '_>) -> Ended;
@@ -134,7 +137,7 @@ pub trait BatchEnv: Send {
     /// they have to be reset before they are stepped. Their generators go on from the position at which the lane was
     /// lost, unless they are seeded or restored. Lanes that are not lost are left alone.
     ///
-    /// Unlike the other methods it may allocate and block, and a panic in it does not lose the block. Blocks that only
+    /// It may allocate and block, and a panic in it does not lose the block. Blocks that only
     /// fail as a whole keep the default: they never report a lost lane, and after a panic the engine makes a new block
     /// through the registry.
     fn revive(&mut self, lanes: LaneSet) -> LaneSet {
@@ -162,7 +165,8 @@ pub trait BatchEnv: Send {
     /// written, stay as they are.
     ///
     /// # Errors
-    /// The env has no such view of its state, or `state` is not one; nothing changes then.
+    /// The env has no such view of its state, the lane is lost, or `state` has another length or a number that the env refuses;
+    /// nothing changes then. An env may take states that no episode comes to.
     fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
         let _ = (lane, state);
         Err(StateError::Unsupported)

@@ -102,7 +102,7 @@ impl Generator {
     }
 
     /// Draws a double in `[low, high)` (NumPy's `uniform(low, high)`); `high - low` must be finite and not negative for
-    /// that to hold.
+    /// that to hold. Where doubles are too coarse between the two, rounding may give `high`, as NumPy's does.
     #[inline]
     pub const fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.next_f64()

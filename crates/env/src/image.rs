@@ -36,7 +36,7 @@ impl Image {
         self.size.width
     }
 
-    /// Returns the image in another size; each of its pixels is the nearest one.
+    /// Returns the image in another size; each of its pixels is the one on which its upper left corner falls.
     ///
     /// # Errors
     /// None of a size that was checked.

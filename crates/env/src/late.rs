@@ -93,7 +93,8 @@ pub struct Post<'a> {
 pub struct LateRows<'a, 'b> {
     /// Observation columns in the spec's order.
     pub obs: &'a mut [ColumnMut<'b>],
-    /// Info columns in the spec's order; rows of lanes that began an episode are not written.
+    /// Info columns in the spec's order. Of lanes that began an episode those are written that are there in such rows
+    /// ([`Role::is_in_first_rows`](rollhouse_core::Role::is_in_first_rows)); what the others have means nothing.
     pub infos: &'a mut [ColumnMut<'b>],
     /// Rewards, one for each lane; 0 for a lane that began an episode.
     pub rewards: &'a mut [f64],

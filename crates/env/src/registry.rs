@@ -339,7 +339,7 @@ impl EnvEntry {
     }
 
     /// Makes a block with one lane for each element of `options`, on the best instruction set that this machine has.
-    /// Its lanes have to be seeded and reset before they are stepped.
+    /// Its lanes have to be seeded, and reset or put into a state, before they are stepped.
     ///
     /// # Errors
     /// See [`MakeError`]. A panic of the env's own maker is not caught.
@@ -369,7 +369,7 @@ impl EnvEntry {
     /// that a [`MakeError`] names are lanes of a block.
     ///
     /// # Errors
-    /// As [`EnvEntry::make_block_on`].
+    /// As [`EnvEntry::make_block_on`], but any number of lanes will do: without options there are no blocks.
     pub fn make_blocks_on(
         &self,
         set: InstructionSet,
@@ -467,7 +467,7 @@ impl MakeError {
 pub struct UnknownEnv {
     /// Id that was asked for, cut to [`MAX_ENV_ID_BYTES`].
     pub id: String,
-    /// Ids that are spelt like it, at most [`NEAREST`], nearest first.
+    /// The ids that are spelt most like it, at most [`NEAREST`], nearest first.
     pub nearest: Vec<String>,
 }
 

@@ -90,7 +90,7 @@ pub trait Env: Send {
     /// Puts the env into a state that [`Env::state`] gave.
     ///
     /// # Errors
-    /// The env has no such view of its state, or `state` is not one; nothing changes then.
+    /// As [`BatchEnv::set_state`](crate::BatchEnv::set_state).
     fn set_state(&mut self, state: &[f64]) -> Result<(), StateError> {
         let _ = state;
         Err(StateError::Unsupported)

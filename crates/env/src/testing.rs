@@ -17,7 +17,7 @@ use crate::{
 pub struct Timing {
     /// Seed of the order in which lanes finish.
     pub seed: u64,
-    /// Lanes of a session that never finish from their n-th step on: (lane, n).
+    /// Lane of a session that never finishes from its n-th step on: (lane, n).
     pub hangs: Option<(usize, u64)>,
     /// Number of times that the lane which hangs says that it connects; then it goes on.
     pub connects: u32,

@@ -19,7 +19,7 @@
  *   generator, nothing depends on time, threads, addresses or other lanes, and no compiler was allowed to reorder
  *   arithmetic or to contract it (not -ffast-math; -ffp-contract=off).
  *
- * How it grows: the structures whose first member is `size` may get new members at their end, with no new version.
+ * How it grows: the table and the structures whose first member is `size` may get new members at their end, with no new version.
  * `size` is sizeof of the structure as its writer was compiled. Who reads one ignores members that it does not know, and
  * takes those that are missing for 0. The others never change. Members called `reserved` are 0. */
 #ifndef ROLLHOUSE_H
@@ -211,10 +211,11 @@ typedef struct rollhouse_reset {
 typedef struct rollhouse_step {
     uint32_t size;
     uint32_t lanes_in_block;
-    uint64_t skip;       /* lanes that do not move: only their observation is written */
+    uint64_t skip;       /* lanes that do not move: only their observation may be written, as it is */
     uint64_t reset;      /* lanes that begin an episode instead of stepping, as `reset` does it */
-    const void *actions; /* a row for each lane; checked against the space for lanes that step, else arbitrary */
-    void *const *obs;    /* each column of the observation; the row of every lane is written */
+    const void *actions; /* a row for each lane. Of lanes that step integers are in their space and floats finite, but
+                            maybe out of bounds; rows of others are arbitrary */
+    void *const *obs;    /* each column of the observation; the row of every lane that is not in `skip` is written */
     void *const *infos;  /* each column of info; rows of lanes that step are written */
     double *rewards;     /* one for each lane that steps; what is written for others is ignored */
     const rollhouse_random *random;
@@ -253,7 +254,7 @@ typedef struct rollhouse_plugin_table {
 
     /* Describes env number `env`, always in the same way. */
     const rollhouse_description *(*describe)(uint32_t env) ROLLHOUSE_NOTHROW;
-    /* Makes a block, which is reset before it is stepped. If it returns something else than ROLLHOUSE_OK, there is none. */
+    /* Makes a block, whose lanes are reset or put into a state before they are stepped. If it returns something else than ROLLHOUSE_OK, there is none. */
     int32_t (*make)(const rollhouse_make *make, rollhouse_block **block) ROLLHOUSE_NOTHROW;
     /* Ends a block and frees what it has. */
     void (*close)(rollhouse_block *block) ROLLHOUSE_NOTHROW;
@@ -272,7 +273,8 @@ typedef struct rollhouse_plugin_table {
 
     /* Optional: makes lost lanes anew and returns those that can be used again, after a reset. */
     uint64_t (*revive)(rollhouse_block *block, uint64_t lanes) ROLLHOUSE_NOTHROW;
-    /* Optional, both or none: the exact state of a lane as doubles, by which replays are sought faster. `state` returns
+    /* Optional, both or none: the exact state of a lane as doubles, by which replays are sought faster and lanes go on with
+     * other options. `state` returns
      * how many they are, 0 if there is no such view, and writes them if there is room for `room` of them. */
     uint32_t (*state)(const rollhouse_block *block, uint32_t lane, double *state, uint32_t room) ROLLHOUSE_NOTHROW;
     int32_t (*set_state)(rollhouse_block *block, uint32_t lane, const double *state, uint32_t count) ROLLHOUSE_NOTHROW;
@@ -286,7 +288,7 @@ typedef struct rollhouse_plugin_table {
      * are 0 before. What is written depends on the state alone; what is written of a lane that plays on is ignored. */
     void (*verdict)(const rollhouse_block *block, uint32_t lane, rollhouse_verdict *verdict) ROLLHOUSE_NOTHROW;
     /* Optional: gives a lane, whose reset comes next, other options, in the described order; `sequences` is as in
-     * rollhouse_make. Its generator stays as it is. Without it the options of this plug-in cannot be drawn for each
+     * rollhouse_make. Its generator stays as it is. A lane that fails in it is lost, until `revive`. Without it the options of this plug-in cannot be drawn for each
      * episode. Returns ROLLHOUSE_UNSUPPORTED if lanes of the env keep the options with which they were made. */
     int32_t (*set_options)(rollhouse_block *block, uint32_t lane, const rollhouse_value *values,
                            const rollhouse_sequence *sequences) ROLLHOUSE_NOTHROW;

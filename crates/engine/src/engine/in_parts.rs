@@ -47,6 +47,9 @@ impl Engine {
     /// # Errors
     /// Only [`StepError::Hung`].
     pub fn finish(&mut self, patience: Duration) -> Result<bool, StepError> {
+        if self.hung {
+            return Err(StepError::Hung);
+        }
         let Some(turn) = self.in_parts else { return Ok(true) };
         if !self.crews.own.finish(turn, Instant::now() + patience) {
             return Ok(false);
@@ -79,10 +82,11 @@ impl Engine {
     }
 
     /// Sets the time that a late lane may be under way from now on; see
-    /// [`EngineConfig::lane_deadline`](crate::EngineConfig::lane_deadline).
+    /// [`EngineConfig::lane_deadline`](crate::EngineConfig::lane_deadline). Lanes that were sent are waited for, and their results
+    /// dropped.
     ///
     /// # Errors
-    /// As [`Engine::stats`].
+    /// Only [`StepError::Hung`].
     pub fn set_lane_deadline(&mut self, deadline: Duration) -> Result<(), StepError> {
         self.lockstep()?;
         self.config.lane_deadline = deadline;

@@ -19,7 +19,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`StepError::Busy`] when too much is under way, [`StepError::LaneOutstanding`] for a lane that has not been
-    /// received, and what [`Engine::step`] refuses. Nothing is sent then.
+    /// received or is named twice, [`StepError::LaneLost`], [`StepError::NoSuchLane`], [`StepError::Length`], and what
+    /// [`Engine::step`] refuses. Nothing is sent then.
     pub fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
         self.refuse_send(lanes, actions)?;
         self.enter_first_done()?;
@@ -62,7 +63,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`StepError::NothingOutstanding`] if fewer than `min` (or none) are outstanding,
-    /// [`StepError::TimedOut`] after `timeout`; the lanes stay outstanding then.
+    /// [`StepError::TimedOut`] after `timeout`, when the lanes stay outstanding; [`StepError::Hung`].
     pub fn recv(&mut self, min: usize, timeout: Duration) -> Result<Received, StepError> {
         if self.hung {
             return Err(StepError::Hung);

@@ -2,7 +2,7 @@
 //!
 //! Both are functions of a lane's exact state and of nothing else. So a state that was put back, a replay and a lane
 //! that went on elsewhere look like the lane itself. Nothing is kept between two steps for drawing, and stepping pays
-//! nothing for it. (The last action, Pendulum's torque for instance, is no part of a state and is not shown.)
+//! nothing for it. (What is no part of a state, as Pendulum's last torque, is not shown.)
 //!
 //! A scene draws in its own units with [`Canvas`], whose pixels are the same bits on every machine. Any state can be
 //! drawn: things outside the picture, or with a coordinate that is no number, are left out.
