@@ -181,7 +181,7 @@ def make_vec(
         data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
         copy: False for views of the engine's memory, valid until the second next step.
         max_episode_steps: The time limit; None for the env's own, 0 for none.
-        **options: ``options`` (a dict of what the env itself takes, ``rollhouse.env_spec(id)["options"]``; it may stand here
+        **options: ``env_kwargs`` (arguments of a Python env; by name as well), ``options`` (a dict of what the env itself takes, ``rollhouse.env_spec(id)["options"]``; it may stand here
             by name as well), ``info_layout``, ``valid``, ``on_loss``, ``render_mode``, ``render_size`` (width and height of images in
             pixels), ``statistics``, ``lane_options`` (one dict of options per lane) and ``step_columns`` (what ``note``
             notes of each step, for recordings: ``{"log_prob": "float32", "logits": ("float32", (4,))}``, at most 16 columns
@@ -207,7 +207,11 @@ def make_vec(
         }
         return hosted.make_vec(id, num_envs, **shared, **options)  # type: ignore[arg-type]
     ours = {name: options.pop(name) for name in OURS if name in options}
-    options = merged_options(options)
+    env_kwargs = options.pop("env_kwargs", None) or {}
+    twice = sorted(options.keys() & env_kwargs.keys())
+    if twice:
+        raise TypeError(f"env_kwargs: {', '.join(twice)} stands there and by name")
+    options = merged_options({**options, **env_kwargs})
     return EmbeddedVectorEnv(
         id,
         num_envs,

@@ -65,6 +65,7 @@ from rollhouse.lane_words import (
 )
 from rollhouse.lookup import REGISTERED
 from rollhouse.masks import choices_of, flat
+from rollhouse.process_name import name_process
 from rollhouse.said import info_of, reward_of
 from rollhouse.worker_spaces import OBSERVED, TAKEN, Maxima, UnhostedSpace, WorkerColumns, space_of
 
@@ -109,6 +110,7 @@ def main(host: int) -> None:
         answer = refusal("connect_failed", str(error))
     except Exception as error:
         answer = refusal("make_failed", words(error))
+    name_process("rollhouse-env")
     place = link.ready(answer.encode())
     if worker is None or not hello["lanes"]:
         # The host has what it wanted to know.

@@ -43,7 +43,7 @@ def _space_without(space: spaces.Space, path: list[str], whole: str) -> spaces.S
     found = next((key for key in keys if str(key) == path[0]), None)
     if found is None:
         raise ValueError(f"{ARGUMENT}: observations have no part {whole!r}")
-    parts = {key: space[key] for key in keys}  # type: ignore[index]
+    parts: dict[Any, spaces.Space] = {key: space[key] for key in keys}  # type: ignore[index]
     if path[1:]:
         parts[found] = _space_without(parts[found], path[1:], whole)
     else:

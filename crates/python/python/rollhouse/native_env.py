@@ -18,9 +18,6 @@ from rollhouse.counted import BoundedSequence
 from rollhouse.errors import ActionTypeError, ClosedError, InvalidActionError, OptionsError, UnknownOptionError
 from rollhouse.vector import Step, VectorEnv
 
-if TYPE_CHECKING:
-    from rollhouse.tensors import TensorView
-
 NAMESPACE = "rollhouse/"
 """What built-in envs are called in Gymnasium's registry, before their own id."""
 
@@ -109,17 +106,6 @@ class NativeVectorEnv(VectorEnv):
                 self._own_actions = np.zeros((self.num_envs, *shape), dtype)
             return self._own_actions
         return column
-
-    def torch(self, device: Any = None) -> TensorView:
-        """Returns the same env with ``reset``, ``step``, ``send`` and ``recv`` in tensors; needs PyTorch.
-
-        Args:
-            device: The device for results; None or ``"cpu"`` for tensors over the engine's own memory.
-        """
-        self._check_usable()
-        from rollhouse.tensors import TensorView
-
-        return TensorView(self, device)
 
     def _old_step(self, actions: Any) -> Step:
         return self._in_029(self._native.step(actions))

@@ -213,6 +213,12 @@ class ParallelVectorEnv:
         """Returns the rendered frames of all lanes, or None when the envs have no render mode."""
         return self.envs.render()
 
+    def __enter__(self) -> ParallelVectorEnv:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Ends the workers. Doing it again does nothing."""
         self.envs.close()

@@ -21,10 +21,10 @@ import rollhouse
 from rollhouse.hosted import of_id
 from rollhouse.info_layout import lane_info
 from rollhouse.masks import choices_of, flat
+from rollhouse.sb3_lane import Lane
 from rollhouse.vector import VectorEnv, rows_at
 
 try:
-    from stable_baselines3.common.env_util import is_wrapped
     from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 except ImportError as error:
     raise ImportError("rollhouse.sb3 needs Stable-Baselines3: pip install 'stable-baselines3>=2.9'") from error
@@ -66,7 +66,7 @@ def make_vec_env(
     if callable(env_id) or ":" in env_id:
         name, fn = (None, env_id) if callable(env_id) else (env_id, of_id(env_id, options))
         made_with = options if callable(env_id) else {}
-        lanes: list[Any] = [functools.partial(_Lane.make, lane, fn, wrapper_class, made_with) for lane in range(n_envs)]
+        lanes: list[Any] = [functools.partial(Lane.make, lane, fn, wrapper_class, made_with) for lane in range(n_envs)]
         for made in lanes:
             made.env_id = name
         envs: VectorEnv = rollhouse.vectorize(lanes, **arguments)
@@ -80,34 +80,6 @@ def make_vec_env(
     if seed is not None:
         vec_env.seed(seed)
     return VecMonitor(vec_env) if monitor else vec_env
-
-
-class _Lane(gymnasium.Wrapper):
-    """The env of one lane in its worker, so that SB3 can ask some lanes and leave the others alone."""
-
-    def __init__(self, env: gymnasium.Env, lane: int):
-        super().__init__(env)
-        self.sb3_lane = lane
-
-    @staticmethod
-    def make(
-        lane: int,
-        env_fn: Callable[..., gymnasium.Env],
-        wrapper_class: Callable[[gymnasium.Env], gymnasium.Env] | None,
-        options: dict[str, Any],
-    ) -> _Lane:
-        env = env_fn(**options)
-        return _Lane(env if wrapper_class is None else wrapper_class(env), lane)
-
-    def sb3_method(self, lanes: set[int], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.get_wrapper_attr(name)(*args, **kwargs) if self.sb3_lane in lanes else None
-
-    def sb3_set(self, lanes: set[int], name: str, value: Any) -> None:
-        if self.sb3_lane in lanes:
-            setattr(self.env, name, value)
-
-    def sb3_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper]) -> bool:
-        return is_wrapped(self.env, wrapper_class)
 
 
 class Sb3VecEnv(VecEnv):
@@ -191,6 +163,12 @@ class Sb3VecEnv(VecEnv):
     def close(self) -> None:
         """Closes the lanes."""
         self.envs.close()
+
+    def __enter__(self) -> Sb3VecEnv:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """Returns the attribute of the lanes' envs."""

@@ -1,4 +1,4 @@
-"""A vector env of built-in envs in PyTorch tensors, over the batch's own memory."""
+"""A vector env in PyTorch tensors, over the batch's own memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from rollhouse.native_env import NativeVectorEnv
+
 if TYPE_CHECKING:
-    from rollhouse.native_env import NativeVectorEnv
+    from rollhouse.vector import VectorEnv
 
 TensorStep = tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]
 
 
 class TensorView:
-    """``reset``, ``step``, ``send`` and ``recv`` of a ``NativeVectorEnv``, speaking tensors.
+    """``reset``, ``step``, ``send``, ``recv``, ``close`` and the spaces of a ``VectorEnv``, in tensors.
 
     Observations have the space's dtype (those of a Dict or Tuple space are a dict or tuple of tensors), rewards are float64
     and flags bool. In infos, ``valid`` is a tensor;
@@ -30,23 +32,29 @@ class TensorView:
     once, without waiting for the copy: work queued on the current stream sees them complete.
 
     Attributes:
-        envs: The vector env; its spaces, modes and ``close`` stay there.
+        envs: The vector env, which has everything else.
+        num_envs, observation_space, action_space, single_observation_space, single_action_space: Those of ``envs``.
         device: The device that results are on.
         pinned: Whether the engine's memory is pinned.
     """
 
-    def __init__(self, envs: NativeVectorEnv, device: torch.device | str | None = None):
+    def __init__(self, envs: VectorEnv, device: torch.device | str | None = None):
         self.envs = envs
+        self.num_envs = envs.num_envs
+        self.observation_space, self.action_space = envs.observation_space, envs.action_space
+        self.single_observation_space = envs.single_observation_space
+        self.single_action_space = envs.single_action_space
         self.device = torch.device("cpu" if device is None else device)
         self.pinned = False
-        self._native = envs._native
+        # Lanes of worker processes give arrays of Python's.
+        self._native = envs._native if isinstance(envs, NativeVectorEnv) else None
         self._on_cpu = self.device.type == "cpu"
         # Tensors of arrays that come again, with the arrays, whose ids are theirs only while they live.
         self._known: dict[int, tuple[np.ndarray, torch.Tensor]] = {}
-        self._remembers = not self._on_cpu or not envs.copies
+        self._remembers = isinstance(envs, NativeVectorEnv) and (not self._on_cpu or not envs.copies)
         # Copies under way from the slot that the next step, and the one after it, overwrite.
         self._copies: list[Any] = []
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and self._native is not None:
             self.pinned = _pin(self, self._native.addresses)
 
     def reset(
@@ -62,6 +70,8 @@ class TensorView:
 
     def step(self, actions: torch.Tensor) -> TensorStep:
         """Steps as ``VectorEnv.step`` does; fastest with a contiguous int64 (Discrete) or float32 (Box) tensor."""
+        if self._native is None:
+            return self._tensors(self.envs.step(_array(actions)))
         self._await_copies()
         native = self._native.step if self._on_cpu else self._native.step_views
         return self._tensors(native(_array(actions)))
@@ -80,6 +90,16 @@ class TensorView:
             infos["valid"] = self._fresh(infos["valid"])
         obs, rewards, terminations, truncations = (_of_each(array, self._fresh) for array in arrays)
         return obs, rewards, terminations, truncations, infos
+
+    def close(self) -> None:
+        """Closes the vector env."""
+        self.envs.close()
+
+    def __enter__(self) -> TensorView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _tensors(self, step: Any) -> TensorStep:
         obs, rewards, terminations, truncations, infos = step
@@ -128,7 +148,7 @@ def _of_each(value: Any, tensor: Callable[[np.ndarray], torch.Tensor]) -> Any:
         return {key: _of_each(part, tensor) for key, part in value.items()}
     if isinstance(value, tuple):
         return tuple(_of_each(part, tensor) for part in value)
-    return tensor(value) if isinstance(value, np.ndarray) else value
+    return tensor(value) if isinstance(value, np.ndarray) and value.dtype != object else value
 
 
 def _array(actions: torch.Tensor) -> Any:

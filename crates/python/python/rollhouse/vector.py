@@ -17,7 +17,10 @@ from rollhouse.errors import ClosedError, ForkedError, ResetNeededError, SeedErr
 from rollhouse.step_columns import StepColumns
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from rollhouse.embedded import Recording
+    from rollhouse.tensors import TensorView
 
 InfoLayout = Literal["default", "gymnasium", "0.29"]
 ShowValid = Literal["needed", "always"]
@@ -365,6 +368,23 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.closed = True
         if self._pid == os.getpid():
             self.close_extras(**kwargs)
+
+    def torch(self, device: Any = None) -> TensorView:
+        """Returns the same env with ``reset``, ``step``, ``send`` and ``recv`` in tensors; needs PyTorch.
+
+        Args:
+            device: The device for results; None or ``"cpu"`` for tensors over the engine's own memory.
+        """
+        self._check_usable()
+        from rollhouse.tensors import TensorView
+
+        return TensorView(self, device)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the lanes; ``close`` calls it once, as in Gymnasium."""

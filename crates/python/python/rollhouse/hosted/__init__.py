@@ -142,11 +142,12 @@ def make_vec(
     *,
     threads: None = None,
     max_episode_steps: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> HostedVectorEnv:
     """Makes N of Gymnasium's env ``gymnasium:ID``, or of ``package.module:Class``; ``rollhouse.make_vec`` calls this.
 
-    ``options`` are those of ``vectorize`` and, under other names, arguments of the env: what ``gymnasium.make``
+    ``env_kwargs`` are arguments of the env, as on a cluster. ``options`` are those of ``vectorize`` and, under other names, arguments of the env: what ``gymnasium.make``
     takes.
     """
     if threads is not None:
@@ -154,6 +155,10 @@ def make_vec(
     if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
         raise ValueError(f"num_envs={num_envs!r} must be an integer of at least 1")
     ours = {name: options.pop(name) for name in _OPTIONS if name in options}
+    twice = options.keys() & (env_kwargs or {}).keys()
+    if twice:
+        raise TypeError(f"env_kwargs: {', '.join(sorted(twice))} stands there and by name")
+    options.update(env_kwargs or {})
     envs = vectorize([of_id(id, options, max_episode_steps)] * num_envs, **ours)
     if id.startswith(REGISTERED):
         envs.spec = deepcopy(lookup.find(id))
@@ -197,10 +202,11 @@ def _named(id: str | None, fn: Any) -> EnvFn:
 
 
 def _made(maker: str | Callable[..., Any], kwargs: dict[str, Any], max_episode_steps: int | None) -> gymnasium.Env:
+    make: Any = maker
     if isinstance(maker, str):
         module, _, name = maker.partition(":")
-        maker = getattr(importlib.import_module(module), name)
-    env = adapted(maker(**kwargs))
+        make = getattr(importlib.import_module(module), name)
+    env = adapted(make(**kwargs))
     return gymnasium.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
 
 

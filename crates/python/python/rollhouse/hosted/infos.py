@@ -80,7 +80,8 @@ def _added(adder: gymnasium.vector.VectorEnv, infos: dict[str, Any], info: dict[
         except Exception:
             mask = infos.get(f"_{key}", np.zeros(adder.num_envs, dtype=np.bool_))
             mask[row] = False
-            before, objects = infos.get(key), np.full(adder.num_envs, None, dtype=object)
+            before: Any = infos.get(key)
+            objects = np.full(adder.num_envs, None, dtype=object)
             for at in np.flatnonzero(mask).tolist():
                 objects[at] = lane_info(before, at) if isinstance(before, dict) else before[at]
             objects[row], mask[row] = value, True

@@ -49,6 +49,7 @@ from rollhouse.lane_words import (
     WORK,
 )
 from rollhouse.lookup import REGISTERED
+from rollhouse.process_name import name_process
 from rollhouse.said import info_of, reward_of
 
 # Commands beside those that all workers have: the low byte of the code, the rest its number.
@@ -74,6 +75,8 @@ def main(host: int, version: Sequence[int]) -> None:
         answer: tuple[str, Any] = ("made", worker.describe())
     except Exception as error:
         worker, answer = None, ("raised", failure(error))
+    if worker is not None:
+        name_process(f"rollhouse {worker.first}-{worker.first + worker.count - 1}")
     place = link.ready(dump(answer))
     while True:
         code, payload = link.receive()
