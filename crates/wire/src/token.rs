@@ -3,8 +3,9 @@
 //! A token reads `rh_<id>_<secret>`. The file keeps the SHA-256 of the secret, never the secret: it has 256
 //! random bits, so that nothing slower than one hash is needed to keep it from being guessed.
 
-use std::collections::HashMap;
-use std::fmt;
+mod error;
+mod record;
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -23,88 +24,9 @@ use crate::{
     is_name,
 };
 
-/// A token as the file keeps it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TokenRecord {
-    /// Id of the token; not secret.
-    pub id: String,
-    /// Name of its holder, for people; need not be unique.
-    pub name: String,
-    /// The role of its holder: viewer, trainer, admin, or join.
-    pub role: Role,
-    /// SHA-256 of the secret, in hexadecimal digits.
-    secret_sha256: String,
-    /// The secret that it had before it was last rotated, while that still holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    earlier: Option<EarlierSecret>,
-    /// Number of lanes that its holders may have open at a time, all together; absent means no bound.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_lanes: Option<u32>,
-    /// The owners whose recordings, pools and sessions its holders may read beside their own. Absent, a viewer reads
-    /// everything and a trainer nothing more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reads: Option<ReadGrant>,
-    /// The nodes that it lets in; set for join tokens, and only for those.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub join: Option<JoinTerms>,
-    /// Time at which it was made, in seconds since 1970.
-    pub created: u64,
-    /// Time from which it no longer holds, in seconds since 1970; absent means that it holds for ever.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires: Option<u64>,
-    /// Time at which it was revoked, in seconds since 1970; absent if it was not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revoked: Option<u64>,
-}
-
-/// A secret that was replaced and holds for some time all the same, so that its holders can change over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EarlierSecret {
-    /// SHA-256 of the secret, in hexadecimal digits.
-    secret_sha256: String,
-    /// Time from which it no longer holds, in seconds since 1970.
-    until: u64,
-}
-
-impl TokenRecord {
-    /// Returns the time from which the secret before the last rotation no longer holds, in seconds since 1970; `None` if
-    /// there is none that may hold.
-    pub fn earlier_until(&self) -> Option<u64> {
-        self.earlier.as_ref().map(|earlier| earlier.until)
-    }
-
-    /// Checks whether `is` knows the SHA-256 of its secret, or of the one before while that holds.
-    fn has_secret(&self, is: impl Fn(&[u8; 32]) -> bool, now: u64) -> Result<(), TokenRefused> {
-        let is = |kept: &str| {
-            let mut bytes = [0; 32];
-            hex::decode(kept, &mut bytes).is_some() && is(&bytes)
-        };
-        let earlier = self.earlier.as_ref().filter(|earlier| now < earlier.until);
-        if is(&self.secret_sha256) || earlier.is_some_and(|earlier| is(&earlier.secret_sha256)) {
-            return Ok(());
-        }
-        Err(TokenRefused::NotValid)
-    }
-
-    /// Checks whether it holds at that time.
-    ///
-    /// # Errors
-    /// [`TokenRefused::Revoked`] or [`TokenRefused::Expired`].
-    pub fn check(&self, now: SystemTime) -> Result<(), TokenRefused> {
-        let now = seconds(now);
-        if self.revoked.is_some() {
-            return Err(TokenRefused::Revoked);
-        }
-        match self.expires {
-            Some(expires) if now >= expires => {
-                Err(TokenRefused::Expired { ago: Duration::from_secs(now - expires) })
-            }
-            _ => Ok(()),
-        }
-    }
-}
+pub use error::{TokenFileError, TokenRefused};
+use record::EarlierSecret;
+pub use record::{TokenRecord, Tokens};
 
 /// The properties of a token to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,54 +59,6 @@ struct LoadedTokens {
     tokens: Arc<Tokens>,
     stamp: Option<Stamp>,
     trouble: Option<Arc<TokenFileError>>,
-}
-
-/// The tokens of a cluster as the file had them at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tokens {
-    /// The records in the order in which they were made.
-    records: Vec<TokenRecord>,
-    /// Index in `records` by the token's id.
-    places: HashMap<String, usize>,
-}
-
-impl Tokens {
-    fn new(records: Vec<TokenRecord>) -> Self {
-        let places = records.iter().enumerate().map(|(place, record)| (record.id.clone(), place)).collect();
-        Self { records, places }
-    }
-
-    fn get(&self, id: &str) -> Option<&TokenRecord> {
-        self.places.get(id).map(|&place| &self.records[place])
-    }
-
-    /// Returns a grant with the tokens, valid or not, that its bare names stand for.
-    fn named_by(&self, granted: ReadGrant) -> ReadGrant {
-        let ReadGrant::Owners(mut owners) = granted else { return ReadGrant::All };
-        let of_name = self.records.iter().filter(|record| owners.contains(&record.name));
-        let tokens: Vec<String> = of_name.map(|record| format!("{}:{}", record.name, record.id)).collect();
-        owners.extend(tokens);
-        ReadGrant::Owners(owners)
-    }
-
-    /// Checks whether the token with that id holds at that time.
-    ///
-    /// # Errors
-    /// See [`TokenRefused`].
-    pub fn holds(&self, id: &str, now: SystemTime) -> Result<(), TokenRefused> {
-        self.get(id).ok_or(TokenRefused::NotValid)?.check(now)
-    }
-
-    /// Checks whether a connection that was opened by the token with that id and a secret, by the first bytes of its SHA-256,
-    /// may go on at that time.
-    ///
-    /// # Errors
-    /// See [`TokenRefused`].
-    pub fn admits(&self, id: &str, secret: u64, now: SystemTime) -> Result<(), TokenRefused> {
-        let record = self.get(id).ok_or(TokenRefused::NotValid)?;
-        record.check(now)?;
-        record.has_secret(|kept| mark(kept) == secret, seconds(now)).map_err(|_| TokenRefused::Replaced)
-    }
 }
 
 /// The contents of the file.
@@ -449,103 +323,6 @@ impl TokenStore {
         kept.give(&file).map_err(error)?;
         file.lock().map_err(error)?;
         Ok(file)
-    }
-}
-
-/// The reason why a token is not accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TokenRefused {
-    /// The text is not a token, no token has its id, or the secret is wrong; a stranger is not told which.
-    #[error("the token is not valid")]
-    NotValid,
-    /// The token was revoked.
-    #[error("the token was revoked")]
-    Revoked,
-    /// The token has another secret by now, and the one that was shown holds no longer.
-    #[error("the token's secret was replaced, and the time for changing over is past")]
-    Replaced,
-    /// The token has expired.
-    #[error("the token expired {ago} s ago", ago = .ago.as_secs())]
-    Expired {
-        /// Time since it expired.
-        ago: Duration,
-    },
-}
-
-/// The reason why tokens cannot be read or changed.
-#[expect(missing_docs, reason = "the fields' names say what they are")]
-#[derive(Debug)]
-pub enum TokenFileError {
-    /// The file cannot be read.
-    Read { path: PathBuf, source: io::Error },
-    /// The file does not hold tokens.
-    Parse { path: PathBuf, source: serde_json::Error },
-    /// The file cannot be written.
-    Write { path: PathBuf, source: io::Error },
-    /// There is no token with that id.
-    Unknown(String),
-    /// No token is made for that role: it needs a certificate.
-    Role(Role),
-    /// The text is not a name.
-    Name(String),
-    /// It is a join token without an end or terms, or another token with terms.
-    Terms,
-    /// It names owners to read, and is of a role that reads everything or nothing.
-    Reads(Role),
-    /// A token that does not hold any more is not rotated.
-    Over(String, TokenRefused),
-    /// There are [`MAX_TOKENS`] tokens already.
-    TooMany,
-    /// The operating system's generator gave nothing.
-    NoRandomness,
-}
-
-impl fmt::Display for TokenFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read { path, .. } => write!(f, "{} cannot be read", path.display()),
-            Self::Parse { path, source } => write!(f, "{} does not hold tokens: {source}", path.display()),
-            Self::Write { path, .. } => write!(f, "{} cannot be written", path.display()),
-            Self::Unknown(id) => write!(f, "there is no token `{id}`"),
-            Self::Over(id, why) => write!(f, "token `{id}` is not rotated: {why}; make another"),
-            Self::Role(role) => {
-                write!(f, "no token is made for the role {}, which needs a certificate", role.word())
-            }
-            Self::Name(name) => write!(
-                f,
-                "`{name}` is not a name; a name has 1 to {} letters, digits, `.`, `_` or `-`",
-                crate::limits::MAX_NAME_BYTES
-            ),
-            Self::Terms => {
-                f.write_str("a join token says how long and how many nodes it lets in, and no other does")
-            }
-            Self::Reads(role) => {
-                write!(
-                    f,
-                    "whose recordings are read is said of viewers and trainers, not of the role {}",
-                    role.word()
-                )
-            }
-            Self::TooMany => write!(f, "there are {MAX_TOKENS} tokens already, the most that are kept"),
-            Self::NoRandomness => f.write_str("the operating system gave no random bytes"),
-        }
-    }
-}
-
-impl std::error::Error for TokenFileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Read { source, .. } | Self::Write { source, .. } => Some(source),
-            Self::Parse { source, .. } => Some(source),
-            Self::Unknown(_)
-            | Self::Over(..)
-            | Self::Role(_)
-            | Self::Name(_)
-            | Self::Terms
-            | Self::Reads(_)
-            | Self::TooMany
-            | Self::NoRandomness => None,
-        }
     }
 }
 
