@@ -39,7 +39,8 @@ pub struct ConnectOptions {
     /// else may be able to write to it. It takes precedence over `attach` in the connection string.
     pub attach: Option<PathBuf>,
     /// Time for which connecting goes on dialling a coordinator that does not answer or has no room for another
-    /// connection. Default [`DEFAULT_TIMEOUT`].
+    /// connection. Default [`DEFAULT_TIMEOUT`]. Where the host says that nobody listens, for longer than a coordinator
+    /// takes to start again, connecting ends before.
     pub connect_timeout: Duration,
     /// Time that a request may take, waits for a busy cluster included; also the first timeout of pools. Default
     /// [`DEFAULT_TIMEOUT`].
@@ -84,7 +85,8 @@ struct Shared {
 impl AsyncCluster {
     /// Connects to the coordinator and is admitted by it. A coordinator that does not answer is dialled again until
     /// [`ConnectOptions::connect_timeout`] is over; the last attempt may take [`Settings::handshake`] per address of the
-    /// host longer.
+    /// host longer. If its host says for a second that nobody listens there, connecting ends with
+    /// [`DialError::PortClosed`].
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -109,10 +111,21 @@ impl AsyncCluster {
         };
         let cluster = Self { shared: Arc::new(shared) };
         let deadline = Instant::now() + options.connect_timeout;
-        let mut attempt = 0;
+        let (mut attempt, mut closed_since) = (0, None);
         while let Err(error) = cluster.network().coordinator().await {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match dial_again(&error, attempt, left) {
+            let now = Instant::now();
+            let left = deadline.saturating_duration_since(now);
+            let wait = match &error {
+                DialError::PortClosed { .. } => {
+                    let since = *closed_since.get_or_insert(now);
+                    (now - since < CLOSED_FOR && CLOSED_WAIT < left).then_some(CLOSED_WAIT)
+                }
+                error => {
+                    closed_since = None;
+                    dial_again(error, attempt, left)
+                }
+            };
+            match wait {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => return Err(ConnectError::Dial(error)),
             }
@@ -381,6 +394,9 @@ pub fn run_named(text: &str) -> Option<RunId> {
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// Pause before a coordinator whose port is closed is dialled again.
 const CLOSED_WAIT: Duration = Duration::from_millis(100);
+/// Time for which the port of a coordinator has to be closed before whoever connects is refused: one that starts again at
+/// once listens by then.
+const CLOSED_FOR: Duration = Duration::from_secs(1);
 /// Waits before the coordinator is asked or dialled again.
 const WAITS: Pauses = Pauses { first: Duration::from_millis(20), longest: Duration::from_secs(2) };
 /// Number of lost connections after which a request is given up.

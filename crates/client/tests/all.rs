@@ -3,6 +3,7 @@
 
 mod calls;
 mod commands;
+mod connecting;
 mod double;
 mod first_done;
 mod memory;

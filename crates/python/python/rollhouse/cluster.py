@@ -418,7 +418,8 @@ def connect(
         attach: The folder in which to look for nodes' attach sockets, in place of the one each names: for containers
             that have mounted it elsewhere. A socket in it is believed whoever's process answers, so that nobody
             else may write to it.
-        timeout: Seconds that a request, a reset or a step may take.
+        timeout: Seconds that connecting, a request, a reset or a step may take. Connecting ends before if the host says for a
+            second that nobody listens there.
 
     Raises:
         ValueError: The URL or ``ca`` is malformed; the message says why.
