@@ -53,7 +53,7 @@ fn serve(mut settings: Live<CoordinatorConfig>, logging: &Logging) -> Result<Sta
         })
     };
     // Before a term is used up.
-    let listener = listen_for_metrics(config.metrics)?;
+    let listener = listen_for_metrics(config.metrics, "metrics.listen")?;
     let coordinator = again(config.listen, config.least_term.0)?;
     let (term, address) = (coordinator.term(), coordinator.address());
     info!(term, %address, "coordinator, term {term}, listens on {address}");

@@ -62,7 +62,7 @@ fn serve(mut settings: Live<NodeConfig>, logging: &Logging) -> Result<Status, Fa
     started.serving.attach = attach_socket(&config.attach, &config.data)?;
     host_envs(&mut started, &config.plugins, &config.python, &config.budget)?;
     let capacity = started.stepping.capacity;
-    let listener = listen_for_metrics(config.metrics)?;
+    let listener = listen_for_metrics(config.metrics, "metrics.listen")?;
     let node = start(started)?;
     let (name, address) = (node.name(), node.address());
     info!(node = name, %address, "node {name} listens on {address} and joins {coordinator}");

@@ -52,10 +52,15 @@ pub(crate) fn quic(network: &Network, data: &Path) -> Result<Settings, Failure> 
     Ok(Settings { jumbo: network.jumbo, socket_buffer, reset_key: Some(reset_key), ..Settings::default() })
 }
 
-/// Listens for requests for metrics and health, if they are wanted: before the parts that they show are started.
-pub(crate) fn listen_for_metrics(address: Option<SocketAddr>) -> Result<Option<MetricsListener>, Failure> {
+/// Listens for requests for metrics and health, if they are wanted: before the parts that they show are started. The key is
+/// that of the address.
+pub(crate) fn listen_for_metrics(
+    address: Option<SocketAddr>,
+    key: &str,
+) -> Result<Option<MetricsListener>, Failure> {
     address.map(MetricsListener::bind).transpose().map_err(|error| {
-        Failure::of(Status::Failed, &error).hint("another address, or none, is set by metrics.listen")
+        Failure::of(Status::Failed, &error)
+            .hint(format_args!("another address is set by --set {key}=ADDRESS:PORT, none by --set {key}="))
     })
 }
 

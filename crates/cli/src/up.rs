@@ -5,10 +5,14 @@
 //! DATA/coordinator/  term, tokens, store; tls/; what further nodes are let in by
 //! DATA/node/         spool; tls/
 //! DATA/connection    the connection string; with its token (0600)
+//! DATA/held          locked while a cluster runs here, by the process whose id is in it
 //! ```
 
 use std::ffi::OsString;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rollhouse_client::Address;
 use rollhouse_config::{LocalConfig, Tls};
 use rollhouse_coordinator::Coordinator;
-use rollhouse_core::read_regular_text;
+use rollhouse_core::{open_regular_with, read_regular_text};
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{CertificateAuthority, Identity, NewToken, NodeIssuer, Role, TokenStore};
 
@@ -29,7 +33,7 @@ use crate::human::{Count, counted};
 use crate::logging::Logging;
 use crate::node::{self, NodeWatch};
 use crate::output::{Output, say};
-use crate::private_folder::private_folder;
+use crate::private_folder::{cannot_write, private_folder};
 use crate::service::{self, PROGRAM, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
 use crate::{signals, token};
@@ -53,8 +57,14 @@ fn serve(
         config.python.interpreter = python.and_then(|python| python.to_str()).map(str::to_owned);
     }
     let asked = signals::of_service()?;
-    let listeners =
-        [listen_for_metrics(config.metrics.coordinator)?, listen_for_metrics(config.metrics.node)?];
+    let _held = hold(&config.data)?;
+    let listeners = [
+        listen_for_metrics(config.metrics.coordinator, "metrics.coordinator"),
+        listen_for_metrics(config.metrics.node, "metrics.node"),
+    ];
+    let [ours, of_node] =
+        listeners.map(|listener| listener.map_err(|failure| failure.hint(beside(&config.data))));
+    let listeners = [ours?, of_node?];
     let Local { coordinator, again, node, connection, lanes, threads, joined, folders } =
         Local::start(&config)?;
     if !joined {
@@ -83,6 +93,42 @@ fn serve(
     let ended = served.stop();
     drop(metrics);
     stopped.and(ended)
+}
+
+/// Takes the folder for this process, until the file is dropped.
+///
+/// # Errors
+/// If another process has it: the failure says which, how to look at its cluster, and how to start one beside it.
+fn hold(data: &Path) -> Result<File, Failure> {
+    private_folder(data)?;
+    let path = data.join(HELD);
+    let failure = |error: io::Error| cannot_write(&path, &error);
+    let mut open = OpenOptions::new();
+    open.create(true).truncate(false).write(true).mode(0o600);
+    let mut file = open_regular_with(&mut open, &path).map_err(failure)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let holder = read_regular_text(&path, MAX_CONNECTION_BYTES).unwrap_or_default();
+            let (data_shown, connection) = (data.display(), data.join(CONNECTION));
+            let message =
+                format_args!("a cluster runs here already, as process {}, in {data_shown}", holder.trim());
+            return Err(Failure::new(Status::Refused, message)
+                .hint(format_args!("it is shown by: rollhouse status --connect {}", connection.display()))
+                .hint("Ctrl-C where it was started ends it")
+                .hint(beside(data)));
+        }
+        Err(TryLockError::Error(error)) => return Err(failure(error)),
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failure)?;
+    Ok(file)
+}
+
+/// Returns the sentence that says how a second cluster is started on this machine.
+fn beside(data: &Path) -> String {
+    let free = ["coordinator.listen", "node.listen", "metrics.coordinator", "metrics.node"];
+    let free: Vec<String> = free.iter().map(|key| format!("--set {key}=127.0.0.1:0")).collect();
+    format!("one beside it is started by: rollhouse up --data {}-2 {}", data.display(), free.join(" "))
 }
 
 /// A coordinator and a node that were started together, with the string that connects to them.
@@ -277,6 +323,9 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     };
     SocketAddr::new(ip, address.port())
 }
+
+/// The file that a process holds locked while its cluster runs in the folder, with the process's id in it.
+const HELD: &str = "held";
 
 /// The name of the node, the coordinator and the token.
 const NAME: &str = "local";
