@@ -57,6 +57,11 @@ impl Service {
         }
     }
 
+    /// The lines on stderr that were read so far.
+    pub fn said(&self) -> &[String] {
+        &self.heard
+    }
+
     /// The next line on stdout.
     pub fn read(&mut self) -> String {
         match self.stdout.recv_timeout(PATIENCE) {

@@ -23,6 +23,7 @@ mod operations;
 mod operators;
 mod parts;
 mod plugins;
+mod printed;
 mod probes;
 mod pruning;
 mod readme;

@@ -4,6 +4,8 @@ mod cluster;
 mod env_options;
 mod export;
 mod hand;
+mod help;
+mod number;
 #[cfg(feature = "viewer")]
 mod play;
 mod plugin;
@@ -33,6 +35,7 @@ pub(crate) use export::{ExportArgs, FilterArgs, ImportArgs};
 pub(crate) use hand::ForkArgs;
 #[cfg(feature = "viewer")]
 pub(crate) use hand::{HandArgs, PlayEnvArgs};
+pub(crate) use help::command;
 #[cfg(feature = "viewer")]
 pub(crate) use play::PlayArgs;
 pub(crate) use plugin::{PluginArgs, PluginWorkerArgs};
@@ -167,12 +170,12 @@ pub(crate) struct RolloutArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) env: String,
     /// Number of copies of it to step side by side
-    #[arg(long, value_name = "N", value_parser = lanes)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LANES, value_parser = lanes)]
     pub(crate) lanes: usize,
     #[command(flatten)]
     pub(crate) goal: GoalArgs,
     /// Seed of everything random; the same seed gives the same episodes [default: drawn and shown]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = number::any::<u64>)]
     pub(crate) seed: Option<u64>,
     /// Policy that chooses the actions: random or noop
     #[arg(long, value_name = "NAME", default_value_t = Builtin::Random)]
@@ -206,10 +209,10 @@ pub(crate) struct RolloutArgs {
 #[group(required = true, multiple = false)]
 pub(crate) struct GoalArgs {
     /// Stop after this many steps, added up over lanes and rounded up to whole batches
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "S", value_parser = number::positive::<u64>)]
     pub(crate) steps: Option<u64>,
     /// Stop after exactly this many episodes
-    #[arg(long, value_name = "E", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "E", value_parser = number::positive::<u64>)]
     pub(crate) episodes: Option<u64>,
 }
 
@@ -218,7 +221,7 @@ pub(crate) struct GoalArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DataArgs {
     /// Folder of the recordings [env: ROLLHOUSE_DATA] [default: ./rollhouse-data]
-    #[arg(long, value_name = "DIR", conflicts_with = "connect")]
+    #[arg(long, value_name = "DIR", help_heading = help::RECORDINGS, conflicts_with = "connect")]
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cluster: ConnectArgs,
@@ -484,7 +487,7 @@ pub fn threads(text: &str) -> Result<usize, String> {
 }
 
 fn bounded(text: &str, what: &str, most: usize) -> Result<usize, String> {
-    let number = text.parse::<usize>().ok().filter(|n| (1..=most).contains(n));
+    let number = number::read(text).and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=most).contains(n));
     number.ok_or_else(|| format!("there can be 1 to {most} {what}"))
 }
 
@@ -504,19 +507,15 @@ pub(crate) fn data_option(dir: &Path) -> String {
     if dir == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {}", dir.display()) }
 }
 
+/// Number of lanes of a rollout that does not name any: some for each core, and few enough for worlds that take a process.
+const DEFAULT_LANES: usize = 16;
+
 /// The folder of recordings if no other is named.
 pub(crate) const DEFAULT_DATA: &str = "./rollhouse-data";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_definition_of_the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
     #[test]
     fn what_to_record_is_parsed_and_bad_probabilities_are_refused() {
         assert_eq!("none".parse(), Ok(RecordArg(RecordRule::None)));

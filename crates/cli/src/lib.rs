@@ -55,9 +55,9 @@ mod watch;
 
 use std::ffi::{OsStr, OsString};
 
-use clap::Parser;
+use clap::FromArgMatches;
 
-use args::{Cli, Command};
+use args::{Cli, Command, command};
 use failure::{Failure, Status};
 use output::{Output, say};
 use rollhouse_core::{is_plain, plain};
@@ -75,7 +75,8 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> u8 {
 /// where no other is named.
 pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsString>) -> u8 {
     let line: Vec<OsString> = line.into_iter().collect();
-    let mut cli = match Cli::try_parse_from(&line) {
+    let parsed = command().try_get_matches_from(&line);
+    let mut cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             return refuse(&error, &line);

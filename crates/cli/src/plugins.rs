@@ -75,8 +75,24 @@ pub(crate) fn work(host: u32) -> Result<Status, Failure> {
 
 /// Makes the failure of an env that the command does not know.
 pub(crate) fn unknown_env(error: &UnknownEnv) -> Failure {
-    Failure::of(Status::Usage, error)
-        .hint("`rollhouse envs` lists all of them; an env of a plug-in needs --plugin PATH")
+    let failure = Failure::of(Status::Usage, error)
+        .hint("`rollhouse envs` lists all of them; an env of a plug-in needs --plugin PATH");
+    let id = &error.id;
+    match is_registered_form(id) {
+        true => failure.hint(format_args!(
+            "one of Gymnasium's is named gymnasium:{id}, or gymnasium:PACKAGE:{id} if a package registers it"
+        )),
+        false => failure,
+    }
+}
+
+/// Returns whether an id has the form of those that Gymnasium registers: `Name-v0` or `namespace/Name-v0`.
+fn is_registered_form(id: &str) -> bool {
+    let version =
+        id.rsplit_once("-v").map(|(name, version)| (name.rsplit('/').next().unwrap_or(name), version));
+    version.is_some_and(|(name, version)| {
+        !name.is_empty() && !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 /// Maximum time in which a worker has to make its lanes, and the first one to try each env out as well.
@@ -85,3 +101,23 @@ const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
 /// The program of an interpreter that runs this command. It finds no module in the folder that it is started in, which is
 /// nobody's package.
 const COMMAND: &str = "import sys; sys.path[:] = [path for path in sys.path if path]; from rollhouse_command import main; main()";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_env_that_may_be_gymnasiums_is_answered_with_how_that_is_named() {
+        for (id, named) in [
+            ("ALE/Pong-v5", true),
+            ("LunarLander-v3", true),
+            ("Pong", false),
+            ("-v1", false),
+            ("a-vb", false),
+        ] {
+            let error = UnknownEnv { id: id.to_owned(), nearest: Vec::new() };
+            let hint = format!("gymnasium:{id}, or gymnasium:PACKAGE:{id}");
+            assert_eq!(format!("{:?}", unknown_env(&error)).contains(&hint), named, "{id}");
+        }
+    }
+}

@@ -9,19 +9,21 @@ use clap::{Args, Subcommand};
 use rollhouse_config::{Given, Role as ConfigRole, Setting, Time};
 use rollhouse_wire::Role;
 
+use super::{help, number};
+
 /// The cluster to ask, and the credentials for it.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ConnectArgs {
     /// The cluster: rollhouse://HOST:PORT?token=...&ca=..., or a file that holds that line [env:
     /// ROLLHOUSE_CONNECT]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = help::CLUSTER)]
     pub(crate) connect: Option<String>,
     /// The token, if it is not in the URL [env: ROLLHOUSE_TOKEN, or ROLLHOUSE_TOKEN_FILE, which names a file with it]
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", help_heading = help::CLUSTER)]
     pub(crate) token: Option<String>,
     /// The cluster's authority, if it is not in the URL: a PEM file, or sha256: and its fingerprint [env:
     /// ROLLHOUSE_CA]
-    #[arg(long, value_name = "CA")]
+    #[arg(long, value_name = "CA", help_heading = help::CLUSTER)]
     pub(crate) ca: Option<String>,
 }
 
@@ -72,18 +74,18 @@ pub(crate) struct CloseArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ServiceArgs {
     /// A TOML file with settings; config/ has one for each service, with every key at its default
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = help::SETTINGS)]
     pub(crate) config: Option<PathBuf>,
     /// Set any key, as in --set node.threads=4; may be given several times
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", help_heading = help::SETTINGS)]
     pub(crate) set: Vec<Assignment>,
     /// The lowest level of lines on stderr, log.level: off, error, warn, info, debug or trace, or as in info,node=debug
     /// [default: info]
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", help_heading = help::SETTINGS)]
     pub(crate) log: Option<String>,
     /// The format of lines on stderr, log.format: text, json, or auto, which is text on a terminal and else JSON
     /// [default: auto]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", help_heading = help::SETTINGS)]
     pub(crate) log_format: Option<String>,
 }
 
@@ -232,7 +234,7 @@ pub(crate) struct CertsInitArgs {
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUTHORITY)]
     pub(crate) dir: PathBuf,
     /// Days for which it holds
-    #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = number::whole::<u32, 1, MAX_DAYS>)]
     pub(crate) days: u32,
     /// Print what `certs show --json` prints about it instead of what to do next
     #[arg(long)]
@@ -248,7 +250,7 @@ pub(crate) struct CertsIssuerArgs {
     #[arg(short, long, value_name = "FILE", default_value = "./rollhouse-coordinator/issuer.pem")]
     pub(crate) output: PathBuf,
     /// Days for which it and certificates signed by it hold
-    #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = number::whole::<u32, 1, MAX_DAYS>)]
     pub(crate) days: u32,
     /// Print what `certs show --json` prints about it instead of text
     #[arg(long)]
@@ -312,7 +314,7 @@ pub(crate) struct CertsIssueArgs {
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Days for which it holds
-    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = number::whole::<u32, 1, MAX_DAYS>)]
     pub(crate) days: u32,
     /// Let it begin now instead of an hour ago, so that it is not among those of its name that were revoked until now
     #[arg(long)]
@@ -349,7 +351,7 @@ pub(crate) struct TokenCreateArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Number of lanes that its holder may have at a time [default: any number]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::positive::<u32>)]
     pub(crate) max_lanes: Option<u32>,
     /// Whose recordings, pools and sessions it reads beside its own: an owner as `rollhouse sessions` shows it, a NAME
     /// for all tokens and the certificate of that name, or all; may be given again [default of a viewer: all, of a
@@ -357,7 +359,7 @@ pub(crate) struct TokenCreateArgs {
     #[arg(long, value_name = "OWNER|all")]
     pub(crate) reads: Vec<String>,
     /// Days for which it holds [default: until it is revoked]
-    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    #[arg(long, value_name = "DAYS", value_parser = number::whole::<u32, 1, MAX_DAYS>)]
     pub(crate) days: Option<u32>,
     /// Time for which it holds, with a unit, as in "30 min" or "12 h" [default of a join token: 1 h]
     #[arg(long, value_name = "TIME", conflicts_with = "days", value_parser = lifetime)]
@@ -369,7 +371,7 @@ pub(crate) struct TokenCreateArgs {
     #[arg(long, value_name = "PREFIX")]
     pub(crate) name_prefix: Option<String>,
     /// Number of nodes that a join token lets in [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u32, 1, 1_000_000>)]
     pub(crate) uses: Option<u32>,
     /// Address at which the coordinator is dialled: print the connection string instead of the token alone
     #[arg(long, value_name = "HOST[:PORT]")]
@@ -419,7 +421,7 @@ pub(crate) struct AuditArgs {
     #[command(flatten)]
     pub(crate) folder: TokenFolderArgs,
     /// Number of lines, the newest
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = number::any::<u32>)]
     pub(crate) limit: u32,
     /// Print one JSON object a line instead of a table
     #[arg(long)]
@@ -499,4 +501,6 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The most days for which a certificate or token is made.
+const MAX_DAYS: u64 = 36_500;
 const DEFAULT_AUTHORITY: &str = "./rollhouse-ca";

@@ -1,14 +1,16 @@
 //! The arguments of `rollhouse replay export` and `import`, and the filters of episodes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rollhouse_core::{EpisodeName, GameResult, Outcome};
 use rollhouse_env::ImageSize;
 use rollhouse_export::{Format, MAX_FPS, Settings};
 use rollhouse_replay::{Query, Sort, Tag};
 
-use super::{DataArgs, PluginArgs, finite, short_run, usual_folder};
+use crate::failure::{Failure, Status};
+
+use super::{DataArgs, PluginArgs, finite, help, number, short_run, usual_folder};
 
 #[derive(Debug, Args)]
 #[command(
@@ -19,9 +21,9 @@ pub(crate) struct ExportArgs {
     /// The episodes, as `replay ls` prints them, e.g. k3f9q2tz-17-203
     #[arg(value_name = "NAME", conflicts_with_all = ["env", "outcome", "all_outcomes", "min_return", "run", "sort", "limit", "best", "pinned", "tag"])]
     pub(crate) names: Vec<EpisodeName>,
-    /// The form to write
-    #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
-    pub(crate) format: ExportFormat,
+    /// The form to write [default: that of the ending of --output, as in -o a.html; else jsonl]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ExportFormat>,
     /// Write the one episode into this file instead of to stdout; with parquet all of them, as one table
     #[arg(short, long, value_name = "FILE", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
@@ -32,7 +34,7 @@ pub(crate) struct ExportArgs {
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
     /// Only the N with the highest return that came to their end
-    #[arg(long, value_name = "N", conflicts_with_all = ["sort", "limit"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["sort", "limit"], value_parser = number::any::<usize>)]
     pub(crate) best: Option<usize>,
     #[command(flatten)]
     pub(crate) pictures: PictureArgs,
@@ -44,9 +46,13 @@ pub(crate) struct ExportArgs {
 
 impl ExportArgs {
     /// Returns the form with its chosen settings.
-    pub(crate) fn settings(&self) -> Settings {
+    ///
+    /// # Errors
+    /// If no form is named, and the output's ending is not that of one.
+    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         let PictureArgs { every, size, fps, at } = self.pictures;
-        Settings { format: self.format.format(), every, size, fps, at }
+        let format = self.format.map_or_else(|| ExportFormat::of_output(self.output.as_deref()), Ok)?;
+        Ok(Settings { format: format.format(), every, size, fps, at })
     }
 }
 
@@ -72,19 +78,18 @@ impl ImportArgs {
 
 /// The arguments of pictures.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Pictures")]
 pub(crate) struct PictureArgs {
     /// In films, a picture of every N-th step
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::positive::<u64>, help_heading = help::PICTURES)]
     pub(crate) every: u64,
     /// Size in pixels, e.g. 300x200 [default: the env's own]
-    #[arg(long, value_name = "WxH", value_parser = size)]
+    #[arg(long, value_name = "WxH", value_parser = size, help_heading = help::PICTURES)]
     pub(crate) size: Option<ImageSize>,
     /// Pictures a second of a film, 1 to 50 [default: the env's own speed]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_FPS)))]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u32, 1, { MAX_FPS as u64 }>, help_heading = help::PICTURES)]
     pub(crate) fps: Option<u32>,
     /// The step of a single picture, 0 is the reset [default: the last]
-    #[arg(long, value_name = "STEP")]
+    #[arg(long, value_name = "STEP", value_parser = number::any::<u64>, help_heading = help::PICTURES)]
     pub(crate) at: Option<u64>,
 }
 
@@ -127,7 +132,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "[-]KEY", default_value = "name", allow_hyphen_values = true)]
     pub(crate) sort: Sort,
     /// At most this many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::any::<usize>)]
     pub(crate) limit: Option<usize>,
 }
 
@@ -153,7 +158,7 @@ impl FilterArgs {
 }
 
 /// A form in which an episode is written out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
     /// A JSON object a line and step, for scripts
     Jsonl,
@@ -176,6 +181,26 @@ pub(crate) enum ExportFormat {
 }
 
 impl ExportFormat {
+    /// Returns the form that the ending of a file's name stands for; lines of JSON without a file or an ending.
+    fn of_output(output: Option<&Path>) -> Result<Self, Failure> {
+        let ending = output.and_then(Path::extension).map(|ending| ending.to_string_lossy().to_lowercase());
+        let form = match ending.as_deref() {
+            None | Some("json" | "ndjson") => Some(Self::Jsonl),
+            Some("htm") => Some(Self::Html),
+            Some(ending) => Self::from_str(ending, false).ok(),
+        };
+        form.ok_or_else(|| {
+            let ending = ending.unwrap_or_default();
+            let known = Self::value_variants().iter().filter_map(Self::to_possible_value);
+            let known: Vec<_> = known.map(|value| value.get_name().to_owned()).collect();
+            Failure::new(
+                Status::Usage,
+                format_args!("`.{ending}` is the ending of no form that is written here"),
+            )
+            .hint(format_args!("name the form: --format {}", known.join("|")))
+        })
+    }
+
     /// Returns the form in the words of the export crate.
     pub(crate) const fn format(self) -> Format {
         match self {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, value_parser};
+use clap::Args;
 use rollhouse_core::EpisodeName;
 use rollhouse_policy::Builtin;
 #[cfg(feature = "viewer")]
@@ -12,7 +12,7 @@ use rollhouse_viewer::Pictures;
 use super::PythonArgs;
 #[cfg(feature = "viewer")]
 use super::play::pictures;
-use super::{DataArgs, HostingArgs, Place, PluginArgs, usual_folder};
+use super::{DataArgs, HostingArgs, Place, PluginArgs, number, usual_folder};
 
 #[derive(Debug, Args)]
 pub(crate) struct ForkArgs {
@@ -20,15 +20,15 @@ pub(crate) struct ForkArgs {
     #[arg(value_name = "NAME")]
     pub(crate) name: EpisodeName,
     /// The last step that the new episode shares with it; 0 is the reset
-    #[arg(long, value_name = "STEP")]
+    #[arg(long, value_name = "STEP", value_parser = number::any::<u64>)]
     pub(crate) at: u64,
     #[command(flatten)]
     pub(crate) way: WayArgs,
     /// Seed of the policy; the same seed gives the same fork [default: drawn and shown]
-    #[arg(long, value_name = "S", requires = "policy")]
+    #[arg(long, value_name = "S", requires = "policy", value_parser = number::any::<u64>)]
     pub(crate) seed: Option<u64>,
     /// Take at most this many steps from there; without it the episode goes on to its end, or its time limit
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::positive::<u64>)]
     #[cfg_attr(feature = "viewer", arg(conflicts_with = "by_hand"))]
     pub(crate) steps: Option<u64>,
     /// Folder into which the fork is recorded [default: that of --data; for a cluster's episodes $ROLLHOUSE_DATA, else
@@ -104,7 +104,7 @@ pub(crate) struct PlayEnvArgs {
     #[arg(value_name = "ENV")]
     pub(crate) env: String,
     /// Seed of the episodes: the same seed begins the same ones [default: drawn and shown]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = number::any::<u64>)]
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
     pub(crate) hand: HandArgs,

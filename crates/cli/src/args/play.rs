@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rollhouse_core::EpisodeName;
 use rollhouse_viewer::{Pictures, Protocol};
 
-use super::{DataArgs, HostingArgs, PluginArgs};
+use super::{DataArgs, HostingArgs, PluginArgs, number};
 
 #[derive(Debug, Args)]
 pub(crate) struct PlayArgs {
@@ -19,7 +19,7 @@ pub(crate) struct PlayArgs {
     #[arg(long, conflicts_with_all = ["name", "svg"])]
     pub(crate) live: bool,
     /// Begin at this step instead of 0; at the last one if there are fewer
-    #[arg(long, value_name = "STEP", default_value_t = 0)]
+    #[arg(long, value_name = "STEP", default_value_t = 0, value_parser = number::any::<u64>)]
     pub(crate) at: u64,
     /// Speed at first: 1/16, 1/8, 1/4, 1/2, 1, 2, 4, 8, 16, 32 or 64 times 30 steps a second
     #[arg(long, value_name = "X", default_value = "1", value_parser = speed)]

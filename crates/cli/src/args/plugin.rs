@@ -6,18 +6,18 @@ use clap::Args;
 use rollhouse_core::Plugin;
 use rollhouse_env::Registry;
 
+use super::help;
 use crate::failure::Failure;
 use crate::plugins;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Plug-ins")]
 pub(crate) struct PluginArgs {
     /// Load the envs of this shared object as well; may be given several times. docs/plugins.md has how one is made
-    #[arg(long = "plugin", value_name = "PATH")]
+    #[arg(long = "plugin", value_name = "PATH", help_heading = help::PLUGINS)]
     pub(crate) plugins: Vec<PathBuf>,
     /// Let them run inside of this process, where they are faster and their faults are its own, and not in processes of
     /// their own
-    #[arg(long, requires = "plugins")]
+    #[arg(long, requires = "plugins", help_heading = help::PLUGINS)]
     pub(crate) trust_plugins: bool,
 }
 

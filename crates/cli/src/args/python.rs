@@ -6,39 +6,39 @@ use clap::Args;
 use rollhouse_config::{Bytes, Given, Setting};
 use rollhouse_core::limits::MAX_CONNECT_RETRIES;
 
+use super::{help, number};
+
 /// How Python environments are hosted on this machine.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Python environments")]
 pub(crate) struct HostingArgs {
     /// Interpreter of gymnasium:ID and package.module:Class; it needs the package rollhouse [default of rollout: the one
     /// that runs this command, else python3; verify, play and fork import nothing without it]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = help::PYTHON)]
     pub(crate) python: Option<OsString>,
     /// Package that may be imported beside gymnasium; may be given several times
-    #[arg(long, value_name = "PACKAGE")]
+    #[arg(long, value_name = "PACKAGE", help_heading = help::PYTHON)]
     pub(crate) allow: Vec<String>,
     /// The most processes that step lanes [default: one per core]
-    #[arg(long, value_name = "W", value_parser = workers)]
+    #[arg(long, value_name = "W", value_parser = workers, help_heading = help::PYTHON)]
     pub(crate) workers: Option<usize>,
     /// Memory of its own that each of them may have, as in 2 GiB [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = memory)]
+    #[arg(long, value_name = "BYTES", value_parser = memory, help_heading = help::PYTHON)]
     pub(crate) worker_memory: Option<u64>,
     /// Times that an environment which is a client of a game or simulator tries again to connect [default: 120]
-    #[arg(long, value_name = "N", value_parser = retries)]
+    #[arg(long, value_name = "N", value_parser = retries, help_heading = help::PYTHON)]
     pub(crate) connect_retries: Option<u32>,
 }
 
 /// How Python environments are hosted on this machine, and made.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Python environments")]
 pub(crate) struct PythonArgs {
     #[command(flatten)]
     pub(crate) hosting: HostingArgs,
     /// Arguments of the environment, a JSON object
-    #[arg(long, value_name = "JSON", value_parser = object)]
+    #[arg(long, value_name = "JSON", value_parser = object, help_heading = help::PYTHON)]
     pub(crate) env_kwargs: Option<Object>,
     /// Take the environment as one whose episodes come out the same again from seed and actions; it is tried out
-    #[arg(long)]
+    #[arg(long, help_heading = help::PYTHON)]
     pub(crate) deterministic: bool,
 }
 
@@ -71,7 +71,7 @@ impl HostingArgs {
 }
 
 fn retries(text: &str) -> Result<u32, String> {
-    let retries = text.parse().ok().filter(|&retries| retries <= MAX_CONNECT_RETRIES);
+    let retries = number::any(text).ok().filter(|&retries| retries <= MAX_CONNECT_RETRIES);
     retries.ok_or_else(|| format!("there can be 0 to {MAX_CONNECT_RETRIES} retries"))
 }
 

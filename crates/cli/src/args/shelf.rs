@@ -6,7 +6,7 @@ use clap::Args;
 use rollhouse_core::{EpisodeName, GameResult, Outcome};
 use rollhouse_replay::{MAX_KEPT_BEST, Note, Query, Tag};
 
-use super::{DataArgs, finite, short_run};
+use super::{DataArgs, finite, number, short_run};
 
 #[derive(Debug, Args)]
 pub(crate) struct PinArgs {
@@ -67,7 +67,7 @@ pub(crate) struct PruneArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) keep_size: Option<u64>,
     /// Keep the N of each environment with the highest return, among those that the filters match
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_KEPT_BEST as i64))]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u32, 1, { MAX_KEPT_BEST as u64 }>)]
     pub(crate) keep_best: Option<u32>,
     /// Only episodes of this environment
     #[arg(long, value_name = "ID")]

@@ -28,7 +28,7 @@ use progress::Progress;
 use whole_file::WholeFile;
 
 pub(super) fn run(args: &ExportArgs, out: &mut Output) -> Result<Status, Failure> {
-    let form = Form { settings: args.settings(), registry: args.plugins.registry()? };
+    let form = Form { settings: args.settings()?, registry: args.plugins.registry()? };
     let mut chosen = Chosen::of(args, &Source::of(&args.data)?)?;
     match &args.into {
         Some(dir) => into_folder(&mut chosen, &form, dir, out),
