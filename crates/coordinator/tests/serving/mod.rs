@@ -7,12 +7,15 @@ mod revoking;
 mod stage;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use rollhouse_coordinator::{CoordinatorError, DataError, Stopped};
+use rollhouse_core::SharedBound;
 use rollhouse_core::msgpack::{DecodeError, EncodeError, Message};
+use rollhouse_wire::limits::MAX_OPEN_REQUESTS;
 use rollhouse_wire::{
     Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
     EnvList, Incarnation, JoinTerms, NodeList, NodeState, PoolOpened, PoolStatus, PoolStatusRequest,
@@ -281,6 +284,53 @@ async fn set_aside(node: &stage::Node) -> Request {
     assert_eq!(shipped, Shipped::Quarantined);
     let path = format!("quarantine/node-a-aaaaaaaa.0000000001-{crc:08x}/segments/0000000001.seg");
     Request::StoreRead(StoreRead { path, offset: 0, bytes: 1 << 20 })
+}
+
+/// Symptom: one peer had 256 requests under way on each of its connections, and the coordinator's memory was its. Cause:
+/// requests were bounded by connection alone. Fix: shares by owner. What keeps them under way here are pools that open on a
+/// node which does not answer: an answer that has begun counts no more, so that leaving it unread fills nothing.
+#[test]
+fn one_who_has_as_many_requests_under_way_as_it_may_is_refused_more_and_keeps_nobody_else_waiting() {
+    let stage = Stage::new();
+    let coordinator = stage.coordinator();
+    on_a_runtime(async {
+        let mut node = stage.mute_node(coordinator.address(), "node-a").await;
+        node.register(4096).await.unwrap();
+        node.beat().await.unwrap();
+        let (_, token) = stage.token(Role::Trainer, None);
+        let other = stage.holder(coordinator.address(), Role::Viewer).await;
+        let bound = SharedBound::REQUESTS;
+        let share = (bound.limit - bound.reserve).div_ceil(2) as usize;
+        let mut under_way = Vec::new();
+        while under_way.len() < share {
+            let peer = stage.connect(coordinator.address(), &token).await;
+            let mut calls = Vec::new();
+            for _ in 0..MAX_OPEN_REQUESTS.min(share - under_way.len()) {
+                let mut call = peer.connection.open(&Request::OpenPool(peer.pool(1))).await.unwrap();
+                call.finish().unwrap();
+                calls.push(call);
+            }
+            let begun = under_way.len() + calls.len();
+            let peer = Arc::new(peer);
+            under_way.extend(calls.into_iter().map(|call| (Arc::clone(&peer), call)));
+            // Its heartbeats go on, so that it does not count as lost.
+            loop {
+                node.beat().await.unwrap();
+                let status: ClusterStatus = other.ask(Request::Status).await.unwrap();
+                if status.pools as usize == begun {
+                    break;
+                }
+            }
+        }
+        let greedy = stage.connect(coordinator.address(), &token).await;
+        let refusal = greedy.ask::<ClusterStatus>(Request::Status).await.unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Busy);
+        assert!(refusal.message.contains("requests under way at a coordinator"), "{refusal}");
+        let _status: ClusterStatus = other.ask(Request::Status).await.unwrap();
+        node.beat().await.unwrap();
+        drop(under_way);
+        while greedy.ask::<ClusterStatus>(Request::Status).await.is_err() {}
+    });
 }
 
 /// Symptom: a viewer that asked for eight parts of recordings and did not read them blocked the store for everybody, for

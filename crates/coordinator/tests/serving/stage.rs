@@ -164,6 +164,12 @@ impl Stage {
         Peer::dial(identity, at, Some(token)).await
     }
 
+    /// Connects a node that never answers what it is asked for.
+    pub async fn mute_node(&self, at: SocketAddr, name: &str) -> Node {
+        let peer = Peer::dial(self.certified(Role::Node, name), at, None).await;
+        Node::serving(peer, name, watch::Sender::default(), tokio::spawn(std::future::pending()))
+    }
+
     /// Connects a node that opens whatever it is asked for.
     pub async fn node(&self, at: SocketAddr, name: &str) -> Node {
         Self::node_as(self.certified(Role::Node, name), at, name).await
@@ -252,6 +258,15 @@ impl Node {
                 }
             }
         });
+        Self::serving(peer, name, sessions, serving)
+    }
+
+    fn serving(
+        peer: Peer,
+        name: &str,
+        sessions: watch::Sender<Vec<OpenSession>>,
+        serving: tokio::task::JoinHandle<()>,
+    ) -> Self {
         let port = UdpSocket::bind("127.0.0.1:0").unwrap();
         Self { peer, name: name.to_owned(), sessions, beats: 0, port, _serving: serving }
     }
