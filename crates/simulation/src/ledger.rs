@@ -141,8 +141,6 @@ impl Ledger {
     /// Notes that the owner of that pool finishes episodes twice from now on.
     pub(crate) fn forges(&mut self, pool: RunId) {
         self.forged.insert(pool.as_u128());
-        // What it saw end and no disk has, it alone could have had played again.
-        self.seen.retain(|key, _| key.run != pool.as_u128());
     }
 
     /// Notes that the owner of a session has another place for it.

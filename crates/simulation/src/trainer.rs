@@ -92,10 +92,15 @@ impl Trainer {
 
     /// Plays the episodes of its lanes once more on another node, with other actions, as if there had been none before.
     pub(crate) fn forge(&mut self, ctx: &mut Context<'_>) {
+        let kept = self.keeps();
         let Doing::Playing(pool) = &mut self.doing else { return };
         if pool.sessions.iter_mut().filter_map(|session| session.forge().then_some(())).count() > 0 {
             ctx.count("trainer forges");
             ctx.ledger.forges(pool.id);
+            // What had ended so shortly before that its log has it, it alone could have had played again.
+            if let Some((pool, since)) = kept {
+                ctx.ledger.forgets(pool, since);
+            }
         }
     }
 
