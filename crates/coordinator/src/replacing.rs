@@ -94,8 +94,11 @@ impl Cluster {
         let (pool, is_known) = match self.pools.get(&id) {
             Some(pool) => (pool, true),
             None => {
-                // Its nodes may not have come back yet, and tell more than one owner's word.
-                self.settles(now).map_or(Ok(()), Err)?;
+                // Its nodes may not have come back yet, and tell more than one owner's word; unless that of the session is
+                // back without it, or has ended.
+                if request.node.is_empty() || self.awaited.is_awaited(&request.node) {
+                    self.settles(now).map_or(Ok(()), Err)?;
+                }
                 told_of = Pool::told_of(&asker.owner, &request.open);
                 (&told_of, false)
             }

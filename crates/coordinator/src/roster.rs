@@ -98,6 +98,11 @@ impl Awaited {
         self.nodes.as_ref().is_some_and(BTreeMap::is_empty)
     }
 
+    /// Returns whether a node may be one of them of which nothing was heard.
+    pub(crate) fn is_awaited(&self, name: &str) -> bool {
+        self.nodes.as_ref().is_none_or(|nodes| nodes.contains_key(name))
+    }
+
     /// Returns whether every one of them has told of what it runs and has.
     pub(crate) fn is_all_heard(&self) -> bool {
         self.unheard.as_ref().is_some_and(BTreeSet::is_empty)
