@@ -352,3 +352,40 @@ fn a_segment_that_is_damaged_here_is_not_archived_and_is_what_the_budget_drops()
         segments.len() as u64
     );
 }
+
+/// A sealed segment without any recording, as docs/replay-format.md has it.
+fn empty(number: u64) -> Vec<u8> {
+    let record = |kind: u8, position: u64, tag: u32| {
+        let mut header = [0; 64];
+        header[..8].copy_from_slice(b"\x89RHrec\r\n");
+        (header[8], header[9]) = (1, kind);
+        header[32..40].copy_from_slice(&position.to_le_bytes());
+        header[48..52].copy_from_slice(&tag.to_le_bytes());
+        let crc = crc32c::crc32c(&header[..60]);
+        header[60..].copy_from_slice(&crc.to_le_bytes());
+        header
+    };
+    [record(1, number, 7), record(5, 64, 0)].concat()
+}
+
+/// Symptom: a node that shipped segments without anything in them filled the archive, and the memory of the coordinator,
+/// which lists all that is there: the budget let them leave the disk for it. Cause: what has no recording went to the
+/// archive as well. Fix: it does not, and is dropped when the disk is wanted.
+#[test]
+fn segments_without_a_recording_are_never_archived_and_are_dropped_when_the_disk_is_wanted() {
+    let (folder, disk, segments) = (Folder::new(), FaultyDisk::new(), recorded());
+    let store = open(&disk, 10 * (4 << 10), Some(&folder));
+    assert_eq!(ship(&store, 0, &segments[0]).unwrap(), Shipped::Durable);
+    for number in 1..=100 {
+        assert_eq!(ship(&store, number, &empty(number as u64 + 1)).unwrap(), Shipped::Durable);
+    }
+    let figures = archive(&store);
+    assert_eq!(folder.segments().len(), 1, "{figures:?}");
+    assert!(store.status().segments <= 11, "{:?}", store.status());
+    assert!(store.counts().dropped_segments >= 90, "{:?}", store.counts());
+    read(&store, &segments[..1]);
+    drop(store);
+    let store = open(&disk, u64::MAX, Some(&folder));
+    archive(&store);
+    assert_eq!(folder.segments().len(), 1, "nor after a start");
+}

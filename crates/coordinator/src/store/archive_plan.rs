@@ -3,6 +3,7 @@
 //! ```text
 //! came -> waiting --proven at the archive--> proven --the disk is wanted--> away      listed and read as before
 //!         waiting --damaged here-----------> unfit  --the disk is wanted--> gone      counted as dropped
+//! came without any recording --------------> empty  --the disk is wanted--> gone      counted as dropped
 //! ```
 //!
 //! Only a proven segment may leave: one that was sent and read back whole. While the archive does not answer,
@@ -49,6 +50,8 @@ pub(crate) enum Standing {
     Unfit,
     /// It is in the archive only.
     Away,
+    /// It is on this disk and has no recording, so that it is not worth a place in the archive.
+    Empty,
 }
 
 /// A number of segments, and their bytes.
@@ -67,8 +70,9 @@ pub(crate) struct ArchivePlan {
     /// Waiting segments, each with the number of attempts before it, so that one that fails delays no other.
     turns: BTreeSet<(u32, u64)>,
     proven: BTreeSet<u64>,
+    /// Segments that are never archived.
     unfit: BTreeSet<u64>,
-    amounts: [Amount; 4],
+    amounts: [Amount; 5],
     lists: bool,
     /// Segments to be taken in, each with its attempts and its bytes, 0 if those are not known.
     adopts: BTreeMap<SegmentId, (u32, u64)>,
@@ -94,7 +98,7 @@ impl ArchivePlan {
             turns: BTreeSet::new(),
             proven: BTreeSet::new(),
             unfit: BTreeSet::new(),
-            amounts: [Amount::default(); 4],
+            amounts: [Amount::default(); 5],
             lists,
             adopts: BTreeMap::new(),
             adopt_turns: BTreeSet::new(),
@@ -218,7 +222,7 @@ impl ArchivePlan {
         self.oldest_of(&self.proven)
     }
 
-    /// Returns the segment that is given up first: one that can never be archived.
+    /// Returns the segment that is given up first: one that is never archived.
     pub(crate) fn given_up(&self) -> Option<u64> {
         self.oldest_of(&self.unfit)
     }
@@ -256,7 +260,7 @@ impl ArchivePlan {
         match kept.standing {
             Standing::Waiting => self.turns.insert((kept.attempts, order)),
             Standing::Proven => self.proven.insert(order),
-            Standing::Unfit => self.unfit.insert(order),
+            Standing::Unfit | Standing::Empty => self.unfit.insert(order),
             Standing::Away => true,
         };
         let amount = &mut self.amounts[kept.standing as usize];
@@ -269,7 +273,7 @@ impl ArchivePlan {
         match kept.standing {
             Standing::Waiting => self.turns.remove(&(kept.attempts, order)),
             Standing::Proven => self.proven.remove(&order),
-            Standing::Unfit => self.unfit.remove(&order),
+            Standing::Unfit | Standing::Empty => self.unfit.remove(&order),
             Standing::Away => true,
         };
         let amount = &mut self.amounts[kept.standing as usize];

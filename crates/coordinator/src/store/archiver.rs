@@ -134,6 +134,7 @@ impl Archive {
         let by_place = noted.segments.iter().map(|known| ((known.folder.as_str(), known.number), known));
         let mut known: BTreeMap<(&str, u64), &ArchivedSegment> = by_place.collect();
         for (order, folder, held) in shelf.all() {
+            let fresh = held.fresh_standing();
             let standing = match known.remove(&(&**folder, held.number())) {
                 Some(known) if (known.crc, known.bytes) == (held.crc, held.bytes) => {
                     let path = segment_path(&dir.join(&**folder), held.number());
@@ -144,10 +145,10 @@ impl Archive {
                     } else if is_same {
                         Standing::Proven
                     } else {
-                        Standing::Waiting
+                        fresh
                     }
                 }
-                _ => Standing::Waiting,
+                _ => fresh,
             };
             archiving.add(order, held.bytes, standing, self.began.elapsed());
         }

@@ -13,7 +13,6 @@ use rollhouse_replay::{
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{Ship, Shipped};
 
-use super::archive_plan::Standing;
 use super::arrivals::{Arrival, Arrivals};
 use super::fetched::ArchiveError;
 use super::shelf::Held;
@@ -257,12 +256,14 @@ impl Receiving {
         let _cache = summary.store(&**disk, &folder);
         let mut shelf = self.store.shelf();
         let folder = shelf.folder(&self.folder);
-        let order = shelf.add(&folder, Held::of(summary, aside));
+        let held = Held::of(summary, aside);
+        let standing = held.fresh_standing();
+        let order = shelf.add(&folder, held);
         shelf.counts.received += 1;
         shelf.counts.received_bytes += self.bytes;
         shelf.counts.set_aside += aside.len() as u64;
         if let (Some(archive), Some(archiving)) = (&self.store.inner.archive, &mut shelf.archiving) {
-            archiving.add(order, self.bytes, Standing::Waiting, archive.now());
+            archiving.add(order, self.bytes, standing, archive.now());
             archive.wake();
         }
         Ok(())

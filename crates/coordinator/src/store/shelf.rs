@@ -81,6 +81,8 @@ pub(crate) struct Held {
     pub(crate) bytes: u64,
     pub(crate) crc: u32,
     session: u32,
+    /// Whether it has no recording of any run.
+    is_empty: bool,
     /// Numbers of episodes that finished in it, by run, placement and lanes.
     ranges: Box<[LaneRange]>,
     /// Number of its episodes that are set aside, by run.
@@ -135,6 +137,7 @@ impl Held {
             bytes: summary.bytes(),
             crc: summary.crc(),
             session: summary.session(),
+            is_empty: summary.runs().is_empty(),
             ranges: ranges_of(summary).into(),
             aside: by_run(aside.episodes().map(|aside| aside.key.run)),
             order: 0,
@@ -155,6 +158,11 @@ impl Held {
             placement,
             number,
         })
+    }
+
+    /// Returns the place of the segment when it has come: one without any recording is kept as long as there is room.
+    pub(crate) const fn fresh_standing(&self) -> Standing {
+        if self.is_empty { Standing::Empty } else { Standing::Waiting }
     }
 
     pub(crate) fn has_aside(&self) -> bool {
@@ -494,7 +502,7 @@ mod tests {
 
     fn held(number: u64, session: u32, ranges: &[LaneRange]) -> Held {
         let (ranges, aside) = (ranges.into(), BTreeMap::new());
-        Held { number, bytes: 1_000, crc: 1, session, ranges, aside, order: 0 }
+        Held { number, bytes: 1_000, crc: 1, session, is_empty: false, ranges, aside, order: 0 }
     }
 
     /// Symptom: a node that shipped segments of a hundred bytes filled the coordinator's disk and memory, and the budget
