@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
+use rollhouse_client::MAX_LISTED;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
 use rollhouse_core::{EnvKind, EpisodeName, RecordRule};
 use rollhouse_policy::Builtin;
@@ -26,9 +27,9 @@ use rollhouse_policy::Builtin;
 pub(crate) use cluster::{
     AuditArgs, CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsRevokeArgs, CertsRevokedArgs,
     CertsWhat, CloseArgs, ConfigArgs, ConfigCheckArgs, ConfigShowArgs, ConfigWhat, ConnectArgs,
-    CoordinatorArgs, DoctorArgs, DoctorRole, DrainArgs, HealthArgs, LookArgs, NodeArgs, ServiceArgs,
-    TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenRotateArgs, TokenWhat, UndrainArgs,
-    UpArgs,
+    CoordinatorArgs, DoctorArgs, DoctorRole, DrainArgs, HealthArgs, ListArgs, LookArgs, NodeArgs,
+    ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenRotateArgs, TokenWhat,
+    UndrainArgs, UpArgs,
 };
 pub(crate) use env_options::OptionArgs;
 pub(crate) use export::{ExportArgs, FilterArgs, ImportArgs};
@@ -99,9 +100,9 @@ pub(crate) enum Command {
     #[cfg(feature = "viewer")]
     Top(TopArgs),
     /// List the nodes of a cluster
-    Nodes(LookArgs),
+    Nodes(ListArgs),
     /// List the open sessions of a cluster
-    Sessions(LookArgs),
+    Sessions(ListArgs),
     /// Watch lanes of a cluster while they are played
     #[cfg(feature = "viewer")]
     Watch(WatchArgs),
@@ -279,6 +280,9 @@ pub(crate) struct EnvsArgs {
     /// List those of a cluster's nodes, and the kinds that they learn when one is asked for
     #[command(flatten)]
     pub(crate) cluster: ConnectArgs,
+    /// List at most that many of a cluster's
+    #[arg(long, value_name = "N", default_value_t = MAX_LISTED)]
+    pub(crate) limit: usize,
     /// Print one JSON object a line instead of text
     #[arg(long)]
     pub(crate) json: bool,

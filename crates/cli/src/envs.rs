@@ -62,7 +62,7 @@ fn of_cluster(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> {
         .hint(hint));
     }
     let EnvList { mut envs, omitted } =
-        connect(&args.cluster)?.envs().map_err(|error| request_failure(&error))?;
+        connect(&args.cluster)?.first_envs(args.limit).map_err(|error| request_failure(&error))?;
     envs.retain(|offered| args.all || !is_for_tests(&offered.env));
     if args.json {
         for OfferedEnv { env, dynamics_hash, nodes, free_lanes } in &envs {

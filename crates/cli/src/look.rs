@@ -9,7 +9,7 @@ use rollhouse_wire::{
 };
 use serde::Serialize;
 
-use crate::args::{DrainArgs, LookArgs, UndrainArgs};
+use crate::args::{DrainArgs, ListArgs, LookArgs, UndrainArgs};
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Si, Time, counted};
@@ -26,10 +26,10 @@ pub(crate) fn status(args: &LookArgs, out: &mut Output) -> Result<Status, Failur
     Ok(Status::Done)
 }
 
-pub(crate) fn nodes(args: &LookArgs, out: &mut Output) -> Result<Status, Failure> {
+pub(crate) fn nodes(args: &ListArgs, out: &mut Output) -> Result<Status, Failure> {
     let NodeList { nodes, omitted } =
-        connect(&args.cluster)?.nodes().map_err(|error| request_failure(&error))?;
-    if args.json {
+        connect(&args.look.cluster)?.first_nodes(args.limit).map_err(|error| request_failure(&error))?;
+    if args.look.json {
         for node in &nodes {
             out.json(node)?;
         }
@@ -42,10 +42,11 @@ pub(crate) fn nodes(args: &LookArgs, out: &mut Output) -> Result<Status, Failure
     Ok(Status::Done)
 }
 
-pub(crate) fn sessions(args: &LookArgs, out: &mut Output) -> Result<Status, Failure> {
-    let list = connect(&args.cluster)?.sessions().map_err(|error| request_failure(&error))?;
+pub(crate) fn sessions(args: &ListArgs, out: &mut Output) -> Result<Status, Failure> {
+    let cluster = connect(&args.look.cluster)?;
+    let list = cluster.first_sessions(args.limit).map_err(|error| request_failure(&error))?;
     let SessionList { sessions, omitted } = list;
-    if args.json {
+    if args.look.json {
         for session in &sessions {
             out.json(session)?;
         }
@@ -58,7 +59,7 @@ pub(crate) fn sessions(args: &LookArgs, out: &mut Output) -> Result<Status, Fail
     Ok(Status::Done)
 }
 
-/// Says how many entries the coordinator left out of its answer, with `--json` too: what is shown is not all then.
+/// Says how many entries are left out, with `--json` too: what is shown is not all then.
 pub(crate) fn say_omitted(omitted: u32) {
     if let Some(words) = left_out(omitted) {
         say(&words);
@@ -66,7 +67,7 @@ pub(crate) fn say_omitted(omitted: u32) {
 }
 
 fn left_out(omitted: u32) -> Option<String> {
-    (omitted > 0).then(|| format!("and {omitted} more, which do not fit into one answer"))
+    (omitted > 0).then(|| format!("and {omitted} more; a larger `--limit` shows them"))
 }
 
 pub(crate) fn drain(args: &DrainArgs, out: &mut Output) -> Result<Status, Failure> {
@@ -298,6 +299,6 @@ mod tests {
     #[test]
     fn a_list_that_was_cut_says_by_how_much_and_a_whole_one_says_nothing() {
         assert_eq!(left_out(0), None);
-        assert_eq!(left_out(7).as_deref(), Some("and 7 more, which do not fit into one answer"));
+        assert_eq!(left_out(7).as_deref(), Some("and 7 more; a larger `--limit` shows them"));
     }
 }

@@ -86,7 +86,7 @@ impl Cluster {
         self.run(self.inner.status())
     }
 
-    /// Returns the nodes, by name.
+    /// Returns the nodes, by name, the first [`MAX_LISTED`](crate::MAX_LISTED) of them.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -94,7 +94,15 @@ impl Cluster {
         self.run(self.inner.nodes())
     }
 
-    /// Returns the envs of which pools can be opened.
+    /// Returns the first of them, and how many more there are.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn first_nodes(&self, most: usize) -> Result<NodeList, RequestError> {
+        self.run(self.inner.first_nodes(most))
+    }
+
+    /// Returns the envs of which pools can be opened, the first [`MAX_LISTED`](crate::MAX_LISTED) of them.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -102,12 +110,28 @@ impl Cluster {
         self.run(self.inner.envs())
     }
 
-    /// Returns the open sessions, by name.
+    /// Returns the first of them, and how many more there are.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn first_envs(&self, most: usize) -> Result<EnvList, RequestError> {
+        self.run(self.inner.first_envs(most))
+    }
+
+    /// Returns the open sessions, by name, the first [`MAX_LISTED`](crate::MAX_LISTED) of them.
     ///
     /// # Errors
     /// See [`RequestError`].
     pub fn sessions(&self) -> Result<SessionList, RequestError> {
         self.run(self.inner.sessions())
+    }
+
+    /// Returns the first of them, and how many more there are.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn first_sessions(&self, most: usize) -> Result<SessionList, RequestError> {
+        self.run(self.inner.first_sessions(most))
     }
 
     /// Returns the state of a pool.

@@ -9,8 +9,9 @@ use rollhouse_core::msgpack::Message;
 use rollhouse_core::{Pauses, RunId, jitter};
 use rollhouse_wire::{
     CallError, CallId, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer,
-    Done, Drain, EnvList, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest,
-    RefusalCode, Request, SessionList, Settings, Trust, Undrain, UnreadAnswer, new_pool_id,
+    Done, Drain, EnvList, Identity, ListAfter, NodeList, NodeStatus, OfferedEnv, OpenPool, PoolOpened,
+    PoolStatus, PoolStatusRequest, RefusalCode, Request, SessionList, SessionStatus, Settings, Trust,
+    Undrain, UnreadAnswer, new_pool_id,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -47,6 +48,8 @@ pub struct ConnectOptions {
     pub timeout: Duration,
 }
 
+/// Items that a list of a cluster is gathered of, in pages.
+pub const MAX_LISTED: usize = 1 << 18;
 /// Default time that calls wait.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -166,28 +169,86 @@ impl AsyncCluster {
         self.request(&Request::Status).await
     }
 
-    /// Returns the nodes, by name.
+    /// Returns the nodes, by name, the first [`MAX_LISTED`] of them.
     ///
     /// # Errors
     /// See [`RequestError`].
     pub async fn nodes(&self) -> Result<NodeList, RequestError> {
-        self.request(&Request::Nodes).await
+        self.first_nodes(MAX_LISTED).await
     }
 
-    /// Returns the envs of which pools can be opened.
+    /// Returns the first nodes, by name, and how many more there are.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn first_nodes(&self, most: usize) -> Result<NodeList, RequestError> {
+        let parts = |NodeList { nodes, omitted }| (nodes, omitted);
+        let ask = |after| Request::Nodes(ListAfter { after });
+        let (nodes, omitted) = self.pages(most, ask, parts, |node: &NodeStatus| node.node.clone()).await?;
+        Ok(NodeList { nodes, omitted })
+    }
+
+    /// Returns the envs of which pools can be opened, the first [`MAX_LISTED`] of them.
     ///
     /// # Errors
     /// See [`RequestError`].
     pub async fn envs(&self) -> Result<EnvList, RequestError> {
-        self.request(&Request::Envs).await
+        self.first_envs(MAX_LISTED).await
     }
 
-    /// Returns the open sessions, by name.
+    /// Returns the first envs of which pools can be opened, by id and dynamics, and how many more there are.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn first_envs(&self, most: usize) -> Result<EnvList, RequestError> {
+        let parts = |EnvList { envs, omitted }| (envs, omitted);
+        let ask = |after| Request::Envs(ListAfter { after });
+        let (envs, omitted) = self.pages(most, ask, parts, OfferedEnv::place).await?;
+        Ok(EnvList { envs, omitted })
+    }
+
+    /// Returns the open sessions, by name, the first [`MAX_LISTED`] of them.
     ///
     /// # Errors
     /// See [`RequestError`].
     pub async fn sessions(&self) -> Result<SessionList, RequestError> {
-        self.request(&Request::Sessions).await
+        self.first_sessions(MAX_LISTED).await
+    }
+
+    /// Returns the first open sessions, by name, and how many more there are.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn first_sessions(&self, most: usize) -> Result<SessionList, RequestError> {
+        let parts = |SessionList { sessions, omitted }| (sessions, omitted);
+        let ask = |after| Request::Sessions(ListAfter { after });
+        let key = |session: &SessionStatus| session.report.session;
+        let (sessions, omitted) = self.pages(most, ask, parts, key).await?;
+        Ok(SessionList { sessions, omitted })
+    }
+
+    /// Asks for the pages of a list until there are `most` items, or all; returns them and the number of the others.
+    async fn pages<L: Message, T, K: Ord>(
+        &self,
+        most: usize,
+        ask: impl Fn(Option<K>) -> Request,
+        parts: impl Fn(L) -> (Vec<T>, u32),
+        key: impl Fn(&T) -> K,
+    ) -> Result<(Vec<T>, u32), RequestError> {
+        let (mut items, mut omitted) = parts(self.request(&ask(None)).await?);
+        while omitted > 0 && items.len() < most {
+            let Some(last) = items.last().map(&key) else { break };
+            let (page, left) = parts(self.request(&ask(items.last().map(&key))).await?);
+            // An earlier coordinator gives the first page again, and the last one may be of what fits into no message.
+            if page.first().is_none_or(|first| key(first) <= last) {
+                break;
+            }
+            items.extend(page);
+            omitted = left;
+        }
+        let beyond = items.len().saturating_sub(most);
+        items.truncate(most);
+        Ok((items, omitted.saturating_add(u32::try_from(beyond).unwrap_or(u32::MAX))))
     }
 
     /// Returns the state of a pool.

@@ -58,7 +58,7 @@ mod watch;
 
 pub use address::{Address, AddressError, DEFAULT_PORT, trust_of};
 pub use blocking::{Cluster, Pool};
-pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT, ask_again, run_named};
+pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT, MAX_LISTED, ask_again, run_named};
 pub use driver::Look;
 pub use error::{ConnectError, MethodError, OpenError, RequestError, StepError, Unanswered};
 pub use inquiry::Inquiry;

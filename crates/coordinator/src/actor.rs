@@ -11,9 +11,9 @@ use rollhouse_core::msgpack::Message;
 use rollhouse_core::{EnvKind, RunId, SharedBound};
 use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
-    CallError, CallId, CloseCode, ClusterStatus, Connection, EnvList, Heartbeat, NodeList, OpenPool,
-    OpenSession, PeerCertificate, PoolStatus, ReadGrant, Refusal, Register, ReplaceSession, Request,
-    SessionEnd, SessionId, SessionList, SessionOpened, port_is_closed,
+    CallError, CallId, CloseCode, ClusterStatus, Connection, EnvList, EnvPlace, Heartbeat, ListAfter,
+    NodeList, OpenPool, OpenSession, PeerCertificate, PoolStatus, ReadGrant, Refusal, Register,
+    ReplaceSession, Request, SessionEnd, SessionId, SessionList, SessionOpened, port_is_closed,
 };
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -126,9 +126,9 @@ pub(crate) struct Look {
 #[derive(Debug, Clone)]
 pub(crate) enum ViewRequest {
     Status,
-    Nodes,
-    Envs,
-    Sessions(ReadGrant),
+    Nodes(ListAfter<String>),
+    Envs(ListAfter<EnvPlace>),
+    Sessions(ReadGrant, ListAfter<SessionId>),
     /// The check whether a machine that joins may have that name.
     Name(String),
     /// The status of a pool. `keeper` is set if its owner asks because the pool is still wanted.
@@ -401,9 +401,11 @@ impl Handler<Look> for CoordinatorActor {
         let now = self.began.elapsed();
         let view = match what {
             ViewRequest::Status => ViewReply::Status(self.status()),
-            ViewRequest::Nodes => ViewReply::Nodes(self.cluster.nodes(now)),
-            ViewRequest::Envs => ViewReply::Envs(self.cluster.envs(now)),
-            ViewRequest::Sessions(reads) => ViewReply::Sessions(self.cluster.sessions_of(&reads)),
+            ViewRequest::Nodes(page) => ViewReply::Nodes(self.cluster.nodes_after(now, &page)),
+            ViewRequest::Envs(page) => ViewReply::Envs(self.cluster.envs_after(now, &page)),
+            ViewRequest::Sessions(reads, page) => {
+                ViewReply::Sessions(self.cluster.sessions_of(&reads, &page))
+            }
             ViewRequest::Name(name) => ViewReply::Name(self.cluster.name_is_free(now, &name)),
             ViewRequest::Pool { pool, .. } => ViewReply::Pool(self.cluster.pool_status(now, pool)),
             ViewRequest::Watch(session) => {

@@ -253,11 +253,11 @@ async fn answer(
         Request::Drain(drain) => ClusterRequest::Drain { node: drain.node },
         Request::Undrain(undrain) => ClusterRequest::Undrain { node: undrain.node },
         Request::Status => return look(service, ViewRequest::Status, responder).await,
-        Request::Nodes => return look(service, ViewRequest::Nodes, responder).await,
-        Request::Envs => return look(service, ViewRequest::Envs, responder).await,
-        Request::Sessions => {
+        Request::Nodes(page) => return look(service, ViewRequest::Nodes(page), responder).await,
+        Request::Envs(page) => return look(service, ViewRequest::Envs(page), responder).await,
+        Request::Sessions(page) => {
             let reads = connection.peer().reads.clone();
-            return look(service, ViewRequest::Sessions(reads), responder).await;
+            return look(service, ViewRequest::Sessions(reads, page), responder).await;
         }
         Request::PoolStatus(of) => {
             let keeper = of.keep.then(|| asker(connection).0);

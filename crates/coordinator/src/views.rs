@@ -7,8 +7,9 @@ use rollhouse_core::RunId;
 use rollhouse_core::msgpack::Message;
 use rollhouse_wire::limits::MAX_CONTROL_BYTES;
 use rollhouse_wire::{
-    ClusterStatus, EnvList, Incarnation, NodeList, NodeState, OfferedEnv, PoolStatus, ReadGrant, Refusal,
-    RefusalCode, SessionId, SessionList, SessionStatus, StoreStatus, UnfitReason, control,
+    ClusterStatus, EnvList, EnvPlace, Incarnation, ListAfter, NodeList, NodeState, OfferedEnv, PoolStatus,
+    ReadGrant, Refusal, RefusalCode, SessionId, SessionList, SessionStatus, StoreStatus, UnfitReason,
+    control,
 };
 
 use crate::cluster::Cluster;
@@ -79,18 +80,24 @@ impl Cluster {
 
     /// Returns the nodes, by name, as many as fit into a message.
     pub fn nodes(&self, now: Duration) -> NodeList {
+        self.nodes_after(now, &ListAfter::default())
+    }
+
+    /// Returns a page of the nodes, by name.
+    pub fn nodes_after(&self, now: Duration, page: &ListAfter<String>) -> NodeList {
         let mut sessions: BTreeMap<&str, u32> = BTreeMap::new();
         for (_, session) in self.running() {
             *sessions.entry(&session.node).or_default() += 1;
         }
         let count = |name: &str| sessions.get(name).copied().unwrap_or(0);
-        let all = self.members.iter().map(|member| member.status(now, count(&member.name)));
-        let (nodes, omitted) = fitting(all);
+        let after = page.after.as_deref();
+        let rest = self.members.iter().filter(|member| after.is_none_or(|after| &*member.name > after));
+        let (nodes, omitted) = fitting(rest.map(|member| member.status(now, count(&member.name))));
         NodeList { nodes, omitted }
     }
 
-    /// Returns the envs of nodes that are alive, and the kinds of envs that these learn, as many as fit into a message.
-    pub fn envs(&self, now: Duration) -> EnvList {
+    /// Returns a page of the envs of nodes that are alive, and the kinds of envs that these learn, by id and dynamics.
+    pub fn envs_after(&self, now: Duration, page: &ListAfter<EnvPlace>) -> EnvList {
         let mut offered: BTreeMap<(String, Option<u64>), (u32, u32)> = BTreeMap::new();
         for member in self.members.iter().filter(|member| member.state(now) == NodeState::Alive) {
             let free = member.registration.capacity.saturating_sub(member.load.lanes);
@@ -110,17 +117,18 @@ impl Cluster {
             nodes,
             free_lanes,
         });
-        let (envs, omitted) = fitting(all);
+        let is_behind = |env: &OfferedEnv| page.after.as_ref().is_none_or(|after| env.place() > *after);
+        let (envs, omitted) = fitting(all.filter(is_behind));
         EnvList { envs, omitted }
     }
 
     /// Returns the sessions that run, by name, as many as fit into a message.
     pub fn sessions(&self) -> SessionList {
-        self.sessions_of(&ReadGrant::All)
+        self.sessions_of(&ReadGrant::All, &ListAfter::default())
     }
 
-    /// Returns the running sessions that may be read, by name, as many as fit into a message.
-    pub fn sessions_of(&self, reads: &ReadGrant) -> SessionList {
+    /// Returns a page of the running sessions that may be read, by name.
+    pub fn sessions_of(&self, reads: &ReadGrant, page: &ListAfter<SessionId>) -> SessionList {
         let connecting = |id: SessionId, session: &Session| {
             let told = self.members.get(&session.node).map(|member| &member.sessions.connecting);
             told.and_then(|told| told.get(&(id, session.incarnation))).copied().unwrap_or(0)
@@ -131,7 +139,8 @@ impl Cluster {
             connecting: connecting(id, session),
         };
         let readable = self.running().filter(|((pool, _), _)| reads.has_owner(&pool.owner));
-        let (sessions, omitted) = fitting(readable.map(|(of, session)| status(of, session)));
+        let rest = readable.filter(|((_, id), _)| page.after.is_none_or(|after| *id > after));
+        let (sessions, omitted) = fitting(rest.map(|(of, session)| status(of, session)));
         SessionList { sessions, omitted }
     }
 
@@ -199,11 +208,17 @@ pub(crate) const AWAY_RETRY_MS: u64 = 500;
 
 /// Returns as many items, the first, as fit into one message, and the number of those that do not.
 fn fitting<T: Message>(items: impl Iterator<Item = T>) -> (Vec<T>, u32) {
-    let (mut left, mut omitted, mut fit, mut written) = (LIST_BYTES, 0, Vec::new(), Vec::new());
+    let (mut left, mut omitted, mut unfit) = (LIST_BYTES, 0, 0);
+    let (mut fit, mut written) = (Vec::new(), Vec::new());
     for item in items {
         written.clear();
         let bytes = control::encode(&item, &mut written).map(|()| written.len()).ok();
-        match bytes.filter(|_| omitted == 0).and_then(|bytes| left.checked_sub(bytes)) {
+        // One that fits into no message is passed over: others come behind it.
+        let Some(bytes) = bytes.filter(|bytes| *bytes <= LIST_BYTES) else {
+            unfit += 1;
+            continue;
+        };
+        match left.checked_sub(bytes).filter(|_| omitted == 0) {
             Some(rest) => {
                 left = rest;
                 fit.push(item);
@@ -211,7 +226,7 @@ fn fitting<T: Message>(items: impl Iterator<Item = T>) -> (Vec<T>, u32) {
             None => omitted += 1,
         }
     }
-    (fit, omitted)
+    (fit, omitted + unfit)
 }
 
 /// Bytes of a list: a message without the room for what surrounds the list.
@@ -250,6 +265,7 @@ mod tests {
             },
         };
         let (sessions, omitted) = fitting((0..3000).map(|_| session.clone()));
+        assert_eq!(sessions.len() + omitted as usize, 3000);
         assert!(omitted > 0);
         let mut bytes = Vec::new();
         control::encode(&SessionList { sessions, omitted }, &mut bytes).unwrap();

@@ -99,8 +99,8 @@ pub use request::{Answer, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, OpenSession, SessionOpened};
 pub use sidecar::{BEGAN_BYTES, LostLane, Notes, ResetLanes, SendLanes, began_of, began_record};
 pub use status::{
-    BehindStatus, ClusterStatus, Drain, EnvList, GoneSession, NodeList, NodeState, NodeStatus, OfferedEnv,
-    PoolStatus, SessionList, SessionStatus, StoreStatus, Undrain,
+    BehindStatus, ClusterStatus, Drain, EnvList, EnvPlace, GoneSession, ListAfter, NodeList, NodeState,
+    NodeStatus, OfferedEnv, PoolStatus, SessionList, SessionStatus, StoreStatus, Undrain,
 };
 pub use store::{
     Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired,

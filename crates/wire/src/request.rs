@@ -5,10 +5,10 @@ use serde::de::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Drain, Enroll, FetchEpisode, Heartbeat,
-    OpenCommands, OpenPool, OpenReplay, OpenSession, OpenWatch, PoolStatusRequest, Refusal, Register,
-    ReplaceSession, Ship, StoreLabel, StoreLabels, StoreList, StoreQuery, StoreRead, StoreRepair, Undrain,
-    Versions, Watch,
+    AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Drain, Enroll, EnvPlace, FetchEpisode,
+    Heartbeat, ListAfter, OpenCommands, OpenPool, OpenReplay, OpenSession, OpenWatch, PoolStatusRequest,
+    Refusal, Register, ReplaceSession, SessionId, Ship, StoreLabel, StoreLabels, StoreList, StoreQuery,
+    StoreRead, StoreRepair, Undrain, Versions, Watch,
 };
 
 /// The first message on every stream. The side that opens the stream asks, and the other side answers with [`Answer`].
@@ -26,9 +26,9 @@ pub enum Request {
     /// Viewer to coordinator. Answer: [`ClusterStatus`](crate::ClusterStatus).
     Status,
     /// Viewer to coordinator. Answer: [`NodeList`](crate::NodeList).
-    Nodes,
+    Nodes(ListAfter<String>),
     /// Viewer to coordinator. Answer: [`SessionList`](crate::SessionList).
-    Sessions,
+    Sessions(ListAfter<SessionId>),
     /// Admin to coordinator. Answer: [`Done`].
     Drain(Drain),
     /// Admin to coordinator. Answer: [`Done`].
@@ -79,7 +79,7 @@ pub enum Request {
     /// Node to coordinator. Answer: [`EpisodeBytes`](crate::EpisodeBytes), followed by bytes.
     FetchEpisode(FetchEpisode),
     /// Viewer to coordinator. Answer: [`EnvList`](crate::EnvList).
-    Envs,
+    Envs(ListAfter<EnvPlace>),
 }
 
 /// The asker's introduction: its program and the versions it speaks.
@@ -239,7 +239,7 @@ impl Role {
             // The session's secret decides.
             Attach(_) | AttachMemory(_) | Commands(_) | OpenWatch(_) => !matches!(self, Self::Join),
             Enroll(_) => matches!(self, Self::Join | Self::Node),
-            Status | Nodes | Envs | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_)
+            Status | Nodes(_) | Envs(_) | Sessions(_) | PoolStatus(_) | StoreList(_) | StoreRead(_)
             | StoreQuery(_) | StoreStats | StoreLabels(_) | Watch(_) | OpenReplay(_) | ClosePool(_) => {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
@@ -296,9 +296,9 @@ impl Request {
             Self::ClosePool(_) => "close_pool",
             Self::PoolStatus(_) => "pool_status",
             Self::Status => "status",
-            Self::Nodes => "nodes",
-            Self::Envs => "envs",
-            Self::Sessions => "sessions",
+            Self::Nodes(_) => "nodes",
+            Self::Envs(_) => "envs",
+            Self::Sessions(_) => "sessions",
             Self::Drain(_) => "drain",
             Self::Undrain(_) => "undrain",
             Self::Register(_) => "register",

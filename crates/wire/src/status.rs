@@ -142,12 +142,47 @@ pub struct NodeStatus {
     pub unfit: Option<Unfit>,
 }
 
+/// A question for a list whose order is that of its items' keys, a page at a time: as many items as fit into a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListAfter<K> {
+    /// The key of the last item of the page before; absent for the first page. Earlier coordinators pass over it.
+    #[serde(default = "first_page", skip_serializing_if = "Option::is_none")]
+    pub after: Option<K>,
+}
+
+impl<K> Default for ListAfter<K> {
+    fn default() -> Self {
+        Self { after: None }
+    }
+}
+
+const fn first_page<K>() -> Option<K> {
+    None
+}
+
+/// The key of an offered env: its id, and the hash of its dynamics unless it is a kind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct EnvPlace {
+    /// The env's id, or a kind of envs.
+    pub env: String,
+    /// The hash of its dynamics; `None` of a kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamics_hash: Option<u64>,
+}
+
+impl OfferedEnv {
+    /// Returns the env's key in lists.
+    pub fn place(&self) -> EnvPlace {
+        EnvPlace { env: self.env.clone(), dynamics_hash: self.dynamics_hash }
+    }
+}
+
 /// The nodes, by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeList {
     /// The nodes, by name.
     pub nodes: Vec<NodeStatus>,
-    /// Number of further nodes that do not fit into the message.
+    /// Number of further nodes, which are on the pages that follow.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u32,
 }
@@ -171,7 +206,7 @@ pub struct OfferedEnv {
 pub struct EnvList {
     /// The envs, and kinds of envs.
     pub envs: Vec<OfferedEnv>,
-    /// Number of further ones that do not fit into the message.
+    /// Number of further ones, which are on the pages that follow.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u32,
 }
@@ -197,7 +232,7 @@ const fn is_none(retries: &u32) -> bool {
 pub struct SessionList {
     /// The sessions, by name.
     pub sessions: Vec<SessionStatus>,
-    /// Number of further sessions that do not fit into the message.
+    /// Number of further sessions, which are on the pages that follow.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u32,
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use common::{Cluster, DAY, SOON, address, connected, dialer, raw, run, turned_away};
 use rollhouse_wire::{
     Answer, Arrival, CallError, Connection, DialError, Done, Drain, Expected, Identity, IdentityError,
-    Listener, NewToken, Refusal, RefusalCode, Request, Role, Settings, Trust, TurnedAway, Versions, Welcome,
-    control,
+    ListAfter, Listener, NewToken, Refusal, RefusalCode, Request, Role, Settings, Trust, TurnedAway,
+    Versions, Welcome, control,
 };
 
 /// Dials while the other side accepts: both must come to an end.
@@ -234,7 +234,7 @@ fn roles_are_enforced_per_message() {
         let drain = Request::Drain(Drain { node: "n1".into() });
         let served = async {
             let (request, responder) = requests.next().await.unwrap();
-            assert_eq!(request, Request::Nodes, "what is forbidden never gets here");
+            assert_eq!(request, Request::Nodes(ListAfter::default()), "what is forbidden never gets here");
             responder.respond(Ok(Done {})).await.unwrap();
             // Drives what is still being answered until the peer goes.
             requests.next().await.unwrap_err()
@@ -242,7 +242,7 @@ fn roles_are_enforced_per_message() {
         let asked = async {
             let refused = ours.call::<Done>(&drain, SOON).await.unwrap_err();
             assert_eq!(refused.refusal(), Some(RefusalCode::Forbidden), "{refused}");
-            ours.call::<Done>(&Request::Nodes, SOON).await.unwrap();
+            ours.call::<Done>(&Request::Nodes(ListAfter::default()), SOON).await.unwrap();
             ours.close(rollhouse_wire::CloseCode::Finished, "");
         };
         tokio::join!(served, asked);

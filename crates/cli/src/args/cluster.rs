@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use rollhouse_client::MAX_LISTED;
 use rollhouse_config::{Given, Role as ConfigRole, Setting, Time};
 use rollhouse_wire::Role;
 
@@ -35,6 +36,16 @@ pub(crate) struct LookArgs {
     /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The arguments of a command that lists.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub(crate) look: LookArgs,
+    /// List at most that many
+    #[arg(long, value_name = "N", default_value_t = MAX_LISTED)]
+    pub(crate) limit: usize,
 }
 
 #[derive(Debug, Args)]

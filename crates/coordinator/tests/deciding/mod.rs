@@ -9,6 +9,7 @@ mod boasting;
 mod claims;
 mod keeping;
 mod learning;
+mod pages;
 mod refusing;
 mod replacing;
 mod replays;

@@ -18,9 +18,9 @@ use rollhouse_core::msgpack::{DecodeError, EncodeError, Message};
 use rollhouse_wire::limits::MAX_OPEN_REQUESTS;
 use rollhouse_wire::{
     Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
-    EnvList, Incarnation, JoinTerms, NodeList, NodeState, PoolOpened, PoolStatus, PoolStatusRequest,
-    RefusalCode, ReplaceSession, Request, Role, Secret, SessionId, SessionList, SessionReplaced, Ship,
-    Shipped, StoreData, StoreList, StoreListing, StoreRead, StoreRepair,
+    EnvList, Incarnation, JoinTerms, ListAfter, NodeList, NodeState, PoolOpened, PoolStatus,
+    PoolStatusRequest, RefusalCode, ReplaceSession, Request, Role, Secret, SessionId, SessionList,
+    SessionReplaced, Ship, Shipped, StoreData, StoreList, StoreListing, StoreRead, StoreRepair,
 };
 use stage::{PATIENCE, Stage, pool_of, spec};
 use tracing::Level;
@@ -65,7 +65,7 @@ fn a_pool_opens_on_a_node_is_seen_and_closes() {
         assert_eq!(again.sessions, opened.sessions, "asking again gives the same answer");
         let status: ClusterStatus = trainer.ask(Request::Status).await.unwrap();
         assert_eq!((status.pools, status.sessions, status.lanes, status.capacity), (1, 4, 4096, 4096));
-        let sessions: SessionList = trainer.ask(Request::Sessions).await.unwrap();
+        let sessions: SessionList = trainer.ask(Request::Sessions(ListAfter::default())).await.unwrap();
         assert_eq!(sessions.sessions.len(), 4);
         let closed: PoolStatus =
             trainer.ask(Request::ClosePool(ClosePool { pool: request.pool })).await.unwrap();
@@ -85,9 +85,9 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
         let session = SessionId { pool: rollhouse_wire::new_pool_id(peer.connection.known_as()), index: 0 };
         [
             Request::Status,
-            Request::Nodes,
-            Request::Envs,
-            Request::Sessions,
+            Request::Nodes(ListAfter::default()),
+            Request::Envs(ListAfter::default()),
+            Request::Sessions(ListAfter::default()),
             Request::PoolStatus(PoolStatusRequest { pool: session.pool, keep: false }),
             Request::OpenPool(pool_of("nobody", 1)),
             Request::ClosePool(ClosePool { pool: session.pool }),
@@ -144,16 +144,16 @@ fn a_draining_node_is_told_so_and_neither_gets_new_sessions_nor_offers_envs() {
         node.register(64).await.unwrap();
         assert!(!node.beat().await.unwrap().drain);
         let admin = stage.holder(coordinator.address(), Role::Admin).await;
-        let offered: EnvList = admin.ask(Request::Envs).await.unwrap();
+        let offered: EnvList = admin.ask(Request::Envs(ListAfter::default())).await.unwrap();
         let [env] = &offered.envs[..] else { panic!("{offered:?}") };
         assert_eq!((env.dynamics_hash, env.nodes, env.free_lanes), (Some(spec().dynamics_hash), 1, 64));
         let drain = |node: &str| Request::Drain(Drain { node: node.to_owned() });
         let _done: Done = admin.ask(drain("node-a")).await.unwrap();
         assert_eq!(admin.ask::<Done>(drain("node-b")).await.unwrap_err().code, RefusalCode::NotFound);
         assert!(node.beat().await.unwrap().drain);
-        let nodes: NodeList = admin.ask(Request::Nodes).await.unwrap();
+        let nodes: NodeList = admin.ask(Request::Nodes(ListAfter::default())).await.unwrap();
         assert_eq!(nodes.nodes[0].state, NodeState::Draining);
-        assert!(admin.ask::<EnvList>(Request::Envs).await.unwrap().envs.is_empty());
+        assert!(admin.ask::<EnvList>(Request::Envs(ListAfter::default())).await.unwrap().envs.is_empty());
         assert!(admin.ask::<PoolOpened>(Request::OpenPool(admin.pool(1))).await.is_err());
         assert!(node.sessions().is_empty());
     });

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use rollhouse_wire::{
     AdmitWatcher, Attach, AttachMemory, Changes, ClosePool, CloseSession, Collect, Drain, EndCause, Enroll,
-    Heartbeat, Hello, NodeLoad, OpenCommands, OpenPool, OpenSession, OpenWatch, PoolStatusRequest, Register,
-    ReplaceSession, Request, SeenTerm, SessionEnd, SessionReport, Ship, Spread, StoreLabel, StoreLabelChange,
-    StoreLabelPlace, StoreLabels, StoreList, StoreQuery, StoreRead, StoreRepair, Undrain, Versions, Watch,
+    Heartbeat, Hello, ListAfter, NodeLoad, OpenCommands, OpenPool, OpenSession, OpenWatch, PoolStatusRequest,
+    Register, ReplaceSession, Request, SeenTerm, SessionEnd, SessionReport, Ship, Spread, StoreLabel,
+    StoreLabelChange, StoreLabelPlace, StoreLabels, StoreList, StoreQuery, StoreRead, StoreRepair, Undrain,
+    Versions, Watch,
 };
 
 use super::values::{
@@ -98,9 +99,9 @@ pub(crate) fn requests() -> Vec<Sample> {
         sample("request-close_pool", Request::ClosePool(ClosePool { pool: POOL })),
         sample("request-pool_status", Request::PoolStatus(PoolStatusRequest { pool: POOL, keep: false })),
         sample("request-status", Request::Status),
-        sample("request-nodes", Request::Nodes),
-        sample("request-envs", Request::Envs),
-        sample("request-sessions", Request::Sessions),
+        sample("request-nodes", Request::Nodes(ListAfter::default())),
+        sample("request-envs", Request::Envs(ListAfter::default())),
+        sample("request-sessions", Request::Sessions(ListAfter::default())),
         sample("request-drain", Request::Drain(Drain { node: "n1".into() })),
         sample("request-undrain", Request::Undrain(Undrain { node: "n1".into() })),
         sample("request-register", Request::Register(register())),
