@@ -86,6 +86,8 @@ pub const MAX_TRANSPORTS: usize = 16;
 /// Number of segments on the disk of a store, each of which takes a few hundred bytes of memory. Beyond it the oldest are dropped, or
 /// leave for the archive, as if they had more bytes than the budget.
 pub const MAX_STORE_SEGMENTS: usize = 1 << 20;
+/// Bytes of parts of segments that stay in memory for readers who may not read whole ones; one part may be larger.
+pub const MAX_CUT_BYTES: usize = 32 << 20;
 /// Number of failures in a pool's status.
 pub const MAX_FAILURES: usize = 8;
 /// Bytes of one failure in a pool's status.

@@ -32,6 +32,7 @@ mod archiver;
 mod arrivals;
 mod away;
 mod counting;
+mod cuts;
 mod episodes;
 mod fetched;
 mod files;
@@ -47,6 +48,7 @@ pub use archive_plan::Amount;
 pub(crate) use archiver::Archiver;
 pub use archiver::{ArchiveConfig, ArchiveFigures};
 pub use fetched::FetchCounts;
+pub(crate) use readable::Readable;
 pub use receiving::{Receive, Receiving};
 
 use std::fmt;
@@ -133,6 +135,8 @@ struct Inner {
     /// Locked while the catalogue is gathered.
     gathering: Mutex<()>,
     archive: Option<Arc<Archive>>,
+    /// Parts of segments for those who may not read all of them.
+    cuts: cuts::Cuts,
     _lock: WriterLock,
 }
 
@@ -214,10 +218,11 @@ impl Store {
         let labelling = Mutex::new(labelling);
         let (shelf, archive) = (Mutex::new(shelf), archive.map(|(archive, _)| Arc::new(archive)));
         let (placing, known) = (Mutex::new(Placing { arrivals, unsure: None }), Mutex::default());
-        let gathering = Mutex::default();
+        let (gathering, cuts) = (Mutex::default(), cuts::Cuts::default());
         let dir = dir.into();
+        let _lock = lock;
         let inner =
-            Inner { disk, dir, config, shelf, placing, known, labelling, gathering, archive, _lock: lock };
+            Inner { disk, dir, config, shelf, placing, known, labelling, gathering, archive, cuts, _lock };
         let store = Self { inner: Arc::new(inner) };
         store.keep_budget();
         Ok(store)

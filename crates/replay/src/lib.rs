@@ -80,7 +80,7 @@ pub use stored::index::SealedSegment;
 pub use stored::lines::{Lines, LinesRead};
 pub use stored::lock::{OpenError, STORE_LOCK, WriterLock, lock_store};
 pub use stored::names::{segment_name, segment_number};
-pub use stored::part::part_of_run;
+pub use stored::part::{part_of_run, part_of_runs};
 pub use stored::recover::RepairReport;
 pub use stored::rows::rows_path;
 pub use stored::scan::{Damage, DamageCause};

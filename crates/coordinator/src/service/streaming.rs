@@ -10,7 +10,7 @@ use rollhouse_wire::{
 use tokio::time::timeout;
 
 use crate::service::{Reader, Service};
-use crate::store::{Receive, Receiving, StoreError};
+use crate::store::{Readable, Receive, Receiving, StoreError};
 
 impl Service {
     /// Receives a segment and answers with the result.
@@ -79,12 +79,16 @@ impl Service {
         let _answer = reader.answers.acquire().await;
         let _turn = self.places.answers.turn(&reader.claimant).await;
         let reads = responder.peer().reads.clone();
-        if !reads.is_all() {
+        let readable = if reads.is_all() {
+            Ok(Readable::Whole)
+        } else {
             let (store, path) = (self.store.clone(), read.path.clone());
-            if let Err(refusal) = blocking(move || store.check_readable(&reads, &path)).await {
-                return self.refuse(responder, refusal).await;
-            }
-        }
+            blocking(move || store.readable(&reads, &path)).await
+        };
+        let readable = match readable {
+            Ok(readable) => readable,
+            Err(refusal) => return self.refuse(responder, refusal).await,
+        };
         if self.store.is_to_fetch(&read.path) {
             // Before there is a place at the disk: who waits for the archive holds up nobody who reads what is here.
             let (store, path) = (self.store.clone(), read.path.clone());
@@ -97,9 +101,16 @@ impl Service {
             }
         }
         let store = self.store.clone();
-        let opened = {
-            let _turn = self.places.reads.turn(&reader.claimant).await;
-            blocking(move || store.open_file(&read.path, read.offset, read.bytes)).await
+        let opened = match readable {
+            Readable::Whole => {
+                let _turn = self.places.reads.turn(&reader.claimant).await;
+                blocking(move || store.open_file(&read.path, read.offset, read.bytes)).await
+            }
+            Readable::Part(of) => {
+                // Cutting takes the time of a whole segment, and is done one at a time.
+                let _turn = self.places.fetches.turn(&reader.claimant).await;
+                blocking(move || store.open_part(&of, &read.path, read.offset, read.bytes)).await
+            }
         };
         let file = match opened {
             Ok(file) => Arc::new(file),

@@ -102,10 +102,7 @@ impl Store {
             _ => StoreError::disk("read", &path, error),
         };
         let file = self.inner.disk.open(&path).map_err(failed)?;
-        let file_bytes = file.len().map_err(failed)?;
-        // At most `bytes`.
-        let bytes = u64::from(bytes).min(file_bytes.saturating_sub(offset)) as u32;
-        Ok(StoreFile { file, path, offset, bytes, file_bytes })
+        part_to_read(file, path, offset, bytes)
     }
 
     /// Returns whether the file at a path has to be fetched before it is read.
@@ -115,7 +112,7 @@ impl Store {
     }
 
     /// Fetches a file of the store if it is in the archive only. Blocks for the archive.
-    fn fetch(&self, path: &Path) -> Result<(), StoreError> {
+    pub(super) fn fetch(&self, path: &Path) -> Result<(), StoreError> {
         let Some(archive) = &self.inner.archive else { return Ok(()) };
         let Some(segment) = archive.away.away(path) else { return Ok(()) };
         let fetched = archive.fetched.get(&id_of(&segment));
@@ -215,6 +212,22 @@ fn part_of(mut names: Vec<&str>, entry: impl Fn(&str) -> StoreEntry) -> StoreLis
     StoreListing { entries, more: names.len() > MAX_STORE_ENTRIES }
 }
 
+/// Returns at most `bytes` bytes of a file from `offset` on, to be read.
+pub(super) fn part_to_read(
+    file: Box<dyn DiskFile>,
+    path: PathBuf,
+    offset: u64,
+    bytes: u32,
+) -> Result<StoreFile, StoreError> {
+    if bytes as usize > MAX_STORE_READ_BYTES {
+        return Err(StoreError::TooMuch { bytes });
+    }
+    let file_bytes = file.len().map_err(|error| StoreError::disk("read", &path, error))?;
+    // At most `bytes`.
+    let bytes = u64::from(bytes).min(file_bytes.saturating_sub(offset)) as u32;
+    Ok(StoreFile { file, path, offset, bytes, file_bytes })
+}
+
 /// A part of a file that is being read.
 #[derive(Debug)]
 pub(crate) struct StoreFile {
@@ -270,7 +283,7 @@ fn segments(shelf: &Shelf, folder: &str, after: &str) -> Option<StoreListing> {
     Some(StoreListing { entries, more: rest.next().is_some() })
 }
 
-const SEGMENTS: &str = "segments";
+pub(super) const SEGMENTS: &str = "segments";
 const ROWS: &str = "rows";
 const SUMMARIES: &str = "summaries";
-const ASIDE: &str = "aside";
+pub(super) const ASIDE: &str = "aside";

@@ -125,7 +125,8 @@ fn a_run_of_which_a_damaged_segment_shows_nothing_is_not_told_as_stored() {
     let store = open(&disk);
     let (lost, beside) = (cart_pole(), Play { seed: 3, ..cart_pole() });
     let elsewhere = Play { seed: 4, ..cart_pole() };
-    let mut bytes = recorded_together("node-a", &[lost.clone(), beside.clone()]).bytes;
+    let mut bytes = recorded_together("node-a", &[beside.clone(), lost.clone()]).bytes;
+    // No other header is coded against that of the second run.
     // A record begins with its mark, has its kind (2 is a run) at byte 9, the run's tag at byte 48, its payload at 64.
     let tag = (run_of(&lost).as_u128() as u32).to_le_bytes();
     let is_it =

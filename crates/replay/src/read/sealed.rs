@@ -44,9 +44,18 @@ impl Replays {
         })
     }
 
+    /// Returns whether a segment is intact, as far as is known, and has recordings of runs that pass. Does not block for
+    /// the disk.
+    pub fn has_some_of(&self, number: u64, of: &RunFilter) -> bool {
+        self.segments.get(&number).is_some_and(|segment| {
+            let whole = segment.index.sealed && segment.damage.is_empty();
+            whole && segment.runs.iter().any(|run| of.passes(run.run()))
+        })
+    }
+
     /// Returns the numbers of those segments. Does not block for the disk.
     pub fn segments_of(&self, of: &RunFilter) -> impl Iterator<Item = u64> {
-        self.segments.keys().copied().filter(move |number| self.is_all_of(*number, of))
+        self.segments.keys().copied().filter(move |number| self.has_some_of(*number, of))
     }
 
     /// Counts the segments without a seal: the one that is being written, and those that a crash has left. Does not
