@@ -18,7 +18,7 @@ use crate::svg::svg_of;
 /// SVG file.
 pub fn overview_screen(envs: &BTreeMap<String, EnvOverview>, columns: u16, look: Look) -> Screen {
     let columns = columns.clamp(LEAST_COLUMNS, MOST_COLUMNS);
-    let height = |env: &EnvOverview| RETURN + LENGTH + 3 + env.outcomes.len() as u16 + 1;
+    let height = |env: &EnvOverview| RETURN + LENGTH + 3 + env.counts().count() as u16 + 1;
     let shown: Vec<_> = envs.iter().take(MOST_ENVS).collect();
     let rows = shown.iter().map(|(_, env)| height(env)).sum::<u16>().saturating_sub(1);
     let mut buffer = Buffer::empty(Rect::new(0, 0, columns, rows));
@@ -115,7 +115,7 @@ fn draw_env(id: &str, env: &EnvOverview, area: Rect, look: Look, buffer: &mut Bu
         look.obs(),
     );
     bars(lengths, Rect { y: y + 1, height: LENGTH, ..area }, look.obs(), buffer);
-    for ((word, &number), y) in env.outcomes.iter().zip(y + 1 + LENGTH..area.bottom()) {
+    for ((word, number), y) in env.counts().zip(y + 1 + LENGTH..area.bottom()) {
         put(buffer, area.x, y, right, word, look.faint());
         let part = number as f64 / total.max(1) as f64;
         let said = format!("{:>6.1} %  {}", part * 100.0, episodes(number));

@@ -20,7 +20,7 @@ pub enum SortKey {
     /// Name: run (older first), lane, number.
     #[default]
     Name,
-    /// Return; unknown ones count as the smallest.
+    /// Return; unknown ones count as the smallest, and those that are no number come last in either direction.
     Return,
     /// Number of steps.
     Length,
@@ -104,13 +104,17 @@ impl Rank {
 impl Sort {
     #[inline]
     pub(crate) fn rank(self, facts: &Facts) -> Rank {
+        let Facts { run, lane, number, .. } = *facts;
         let value = match self.key {
             SortKey::Name => 0,
+            // Neither large nor small: it is the last either way.
+            SortKey::Return if facts.total_reward.is_some_and(f64::is_nan) => {
+                return Rank { value: u64::MAX, run, lane, number };
+            }
             SortKey::Return => sortable(facts.total_reward.unwrap_or(f64::NEG_INFINITY)),
             SortKey::Length => facts.length,
             SortKey::Started => facts.started_ms,
         };
-        let Facts { run, lane, number, .. } = *facts;
         match (self.key, self.descending) {
             (SortKey::Name, true) => Rank { value, run: !run, lane: !lane, number: !number },
             (_, true) => Rank { value: !value, run, lane, number },
@@ -133,7 +137,7 @@ impl Sort {
     }
 }
 
-/// Returns a number that has the order of `f64::total_cmp`.
+/// Returns a number that has the order of `f64::total_cmp`, and is less than the largest of all for any number.
 #[inline]
 const fn sortable(value: f64) -> u64 {
     let bits = value.to_bits();
@@ -160,6 +164,18 @@ impl Sort {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_return_that_is_no_number_comes_last_whatever_the_direction() {
+        let facts =
+            |total_reward| Facts { run: 1, lane: 0, number: 0, length: 1, total_reward, started_ms: 0 };
+        let numbers = [None, Some(f64::NEG_INFINITY), Some(-1.0), Some(f64::INFINITY)];
+        for sort in ["return", "-return"].map(|word| word.parse::<Sort>().unwrap()) {
+            for nan in [f64::NAN, -f64::NAN].map(|nan| facts(Some(nan))) {
+                assert!(numbers.iter().all(|number| sort.rank(&facts(*number)) < sort.rank(&nan)));
+            }
+        }
+    }
 
     #[test]
     fn returns_as_numbers_have_the_total_order_of_floats() {

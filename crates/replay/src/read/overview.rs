@@ -11,7 +11,9 @@ use crate::read::read_error::ReadError;
 pub struct EnvOverview {
     /// Number of episodes by outcome word, with interrupted ones.
     pub outcomes: BTreeMap<&'static str, u64>,
-    /// Groups of the episodes that were not interrupted.
+    /// Number of the episodes that were not interrupted and whose return is no number, which has no place in a mean.
+    pub no_numbers: u64,
+    /// Groups of the other episodes that were not interrupted and have a return.
     pub groups: Vec<EpisodeGroup>,
 }
 
@@ -101,7 +103,10 @@ impl Library {
             folder.for_each(|info| {
                 let env = envs.entry(info.env().to_owned()).or_default();
                 *env.outcomes.entry(info.outcome.word()).or_default() += 1;
-                if let Some(total_reward) = info.total_reward.filter(|_| info.outcome.is_finished()) {
+                let total_reward = info.total_reward.filter(|_| info.outcome.is_finished());
+                if total_reward.is_some_and(f64::is_nan) {
+                    env.no_numbers += 1;
+                } else if let Some(total_reward) = total_reward {
                     let groups = here.entry(info.env().to_owned()).or_insert_with(Groups::new);
                     groups.add(&EpisodeGroup::of(&info, total_reward));
                 }
@@ -118,6 +123,12 @@ impl Library {
 }
 
 impl EnvOverview {
+    /// Iterates over what is counted: outcomes, and episodes whose return is no number if there are any.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let outcomes = self.outcomes.iter().map(|(&word, &number)| (word, number));
+        outcomes.chain((self.no_numbers > 0).then_some(("no number", self.no_numbers)))
+    }
+
     /// Returns the number of episodes that were not interrupted.
     pub fn ended(&self) -> u64 {
         self.groups.iter().map(|group| group.count).sum()
