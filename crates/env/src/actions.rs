@@ -277,7 +277,7 @@ fn all_in<T: Copy + Into<i64>>(values: &[T], range: Range) -> bool {
 fn rows_in<T: Copy + Into<i64>>(values: &[T], each: &[Range], elements: usize) -> bool {
     let row =
         |good, row: &[T]| row.iter().zip(each).fold(good, |good, (&v, range)| good & range.has(v.into()));
-    values.chunks(elements).fold(true, row)
+    values.chunks(elements.max(1)).fold(true, row)
 }
 
 #[inline(always)]
@@ -285,7 +285,7 @@ fn rows_near<T: Copy + Into<f64>>(values: &[T], each: &[Option<Range>], elements
     let row = |good, row: &[T]| {
         row.iter().zip(each).fold(good, |good, (&v, range)| good & nearest_is_good(v.into(), *range))
     };
-    values.chunks(elements).fold(true, row)
+    values.chunks(elements.max(1)).fold(true, row)
 }
 
 /// Error of an action that the space does not contain.

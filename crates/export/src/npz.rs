@@ -40,7 +40,7 @@ pub(crate) fn write(
     let columns = split.as_deref().unwrap_or(std::slice::from_ref(&episode.actions));
     for (index, (action, column)) in parts.iter().zip(columns).enumerate() {
         let (name, bytes) = (name_of("action", index, &parts), steps * action.row_bytes() as u64);
-        put_rows(begin(&mut zip, &name, action.dtype, &shape(steps, action), bytes)?, column, action)?;
+        put_rows(begin(&mut zip, &name, action.dtype, &shape(steps, action), bytes)?, column, action, steps)?;
     }
     let mut array = begin(&mut zip, "reward", DType::F64, &[steps], steps * size_of::<f64>() as u64)?;
     pass.go(|step, row| {
@@ -50,7 +50,7 @@ pub(crate) fn write(
     array.end()?;
     for (column, spec) in episode.step_columns.iter().zip(episode.info.run.step_columns.specs()) {
         let (name, bytes) = (format!("step/{}", spec.path), steps * spec.row_bytes() as u64);
-        put_rows(begin(&mut zip, &name, spec.dtype, &shape(steps, spec), bytes)?, column, spec)?;
+        put_rows(begin(&mut zip, &name, spec.dtype, &shape(steps, spec), bytes)?, column, spec, steps)?;
     }
     let (terminated, truncated) = episode.info.outcome.flags();
     for (name, flag) in [("terminated", terminated), ("truncated", truncated)] {
@@ -63,10 +63,10 @@ pub(crate) fn write(
     Ok(zip.finish()?)
 }
 
-/// Writes a column of which each step has a row.
-fn put_rows(mut array: Entry<'_, '_>, column: &ColumnData, spec: &ColumnSpec) -> io::Result<()> {
+/// Writes a column of which each of so many steps has a row, which may have no element.
+fn put_rows(mut array: Entry<'_, '_>, column: &ColumnData, spec: &ColumnSpec, steps: u64) -> io::Result<()> {
     let mut bytes = Vec::new();
-    for row in (0..).map_while(|row| column.row(row, spec.elements())) {
+    for row in (0..steps as usize).map_while(|row| column.row(row, spec.elements())) {
         bytes.clear();
         append_le(&ColumnData::from(row), &mut bytes);
         array.put(&bytes)?;

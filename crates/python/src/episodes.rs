@@ -125,9 +125,10 @@ impl EpisodeInfo {
         let load = || self.0.folder.load(&self.0.info).map_err(Failure::from);
         let episode = py.detach(load).map_err(|failure| failure.into_py(py))?;
         let specs = self.0.info.run.step_columns.specs().iter();
+        let rows = episode.info.length as usize;
         let arrays = specs
             .zip(episode.step_columns)
-            .map(|(spec, column)| Ok((&spec.path, array(py, spec, None, column)?)));
+            .map(|(spec, column)| Ok((&spec.path, array(py, spec, None, column, rows)?)));
         arrays.collect::<PyResult<Vec<_>>>()?.into_py_dict(py)
     }
 
@@ -321,19 +322,22 @@ pub(crate) fn read_episodes<'py>(py: Python<'py>, infos: Vec<Py<EpisodeInfo>>) -
     let rows = py.detach(|| Rows::read(&infos)).map_err(|failure| failure.into_py(py))?;
     let mut own = own_types(infos.iter().map(|info| &info.get().0.info.run.spec));
     let own_action = own.pop().flatten();
-    let dict = |specs: &[ColumnSpec], own: &[Option<OwnDType>], columns: Vec<ColumnData>| {
+    let steps = rows.rewards.len();
+    let dict = |specs: &[ColumnSpec], own: &[Option<OwnDType>], columns: Vec<ColumnData>, rows: usize| {
         let own = own.iter().copied().chain(std::iter::repeat(None));
         let arrays = specs.iter().zip(own).zip(columns);
-        let arrays = arrays.map(|((spec, own), column)| Ok((&spec.path, array(py, spec, own, column)?)));
+        let arrays =
+            arrays.map(|((spec, own), column)| Ok((&spec.path, array(py, spec, own, column, rows)?)));
         arrays.collect::<PyResult<Vec<_>>>()?.into_py_dict(py)
     };
     Ok((
         PyArray1::from_vec(py, rows.lengths).into_any(),
-        dict(&obs, &own, rows.obs)?,
-        array(py, &action, own_action, rows.actions)?,
+        // Each episode has one observation more than steps.
+        dict(&obs, &own, rows.obs, steps + infos.len())?,
+        array(py, &action, own_action, rows.actions, steps)?,
         PyArray1::from_vec(py, rows.rewards).into_any(),
-        dict(&spec.info_channels, &[], rows.infos)?,
-        dict(noted.specs(), &[], rows.step_columns)?,
+        dict(&spec.info_channels, &[], rows.infos, steps)?,
+        dict(noted.specs(), &[], rows.step_columns, steps)?,
     ))
 }
 
@@ -427,14 +431,14 @@ fn append(to: &mut ColumnData, from: &ColumnData) {
     }
 }
 
-/// Makes a NumPy array over the memory of a column, or of its elements as those of the env's own type.
+/// Makes a NumPy array of `rows` rows over the memory of a column, or of its elements as those of the env's own type.
 fn array<'py>(
     py: Python<'py>,
     spec: &ColumnSpec,
     own: Option<OwnDType>,
     column: ColumnData,
+    rows: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let rows = column.len() / spec.elements().max(1);
     let shape: Vec<usize> = std::iter::once(rows).chain(spec.shape.iter().copied()).collect();
     let array = match column {
         ColumnData::U8(values) => {
