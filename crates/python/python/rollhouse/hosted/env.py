@@ -222,7 +222,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._sent: set[int] = set()
         self._absent: set[int] = set()
         self._abandoned = False
-        self._warned_unpainted = False
+        self._warned_unpainted = self._warned_not_finite = False
         # Keys of infos of which a recording has been said to have or to leave them out.
         self._known_infos: set[Any] = {*RECORDED_INFOS, *(name for name, *_ in infos)}
         self._recorded_paths = [name for name, *_ in infos if "/" in name]
@@ -475,6 +475,11 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         if self._native.lost_count or self._losses.away:
             told = self._losses.look(lanes)
             valid &= np.array([lane not in self._losses.away for lane in lanes], dtype=np.bool_)
+        if not self._warned_not_finite and not np.isfinite(rewards).all():
+            self._warned_not_finite = True
+            row = int(np.flatnonzero(~np.isfinite(rewards))[0])
+            message = f"the env of lane {lanes[row]} gave a reward of {rewards[row]}: its episode's return is no number, and on a node it would lose its lane"
+            gymnasium.logger.warn(message)
         over = terminations | truncations
         if whole:
             self._over = over
