@@ -8,11 +8,11 @@ use rollhouse_core::{
     Space,
 };
 
-/// A space of one column: (kind, dtype, shape, low, high, own). "box" has all bounds, or one that is that of all; "discrete"
-/// has low = \[start\], high = \[n\]; `own` is the elements' own dtype, if the column has a wider one.
+/// A space of one column of "box" or "choices", whose elements are choices among whole numbers: (kind, dtype, shape, low, high,
+/// own), with all bounds, or one that is that of all; `own` is the elements' own dtype, if the column has a wider one.
 type PlainSpace = (String, String, Vec<usize>, Vec<f64>, Vec<f64>, Option<String>);
 
-/// Reads a plain space, or ("dict", [(name, space), ...]) or ("tuple", [space, ...]), at most `depth` levels down.
+/// Reads a plain space, ("discrete", start, n, own), or ("dict", [(name, space), ...]) or ("tuple", [space, ...]), at most `depth` levels down.
 pub(crate) fn observation_space(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<ObservationSpace> {
     if depth > MAX_SPACE_DEPTH {
         let message = format!("observation spaces nested more than {MAX_SPACE_DEPTH} deep are not hosted");
@@ -31,6 +31,10 @@ pub(crate) fn observation_space(given: &Bound<'_, PyAny>, depth: usize) -> PyRes
         "tuple" => {
             let part = |part: PyResult<Bound<'_, PyAny>>| observation_space(&part?, depth + 1);
             CompositeSpace::Tuple { spaces: parts()?.map(part).collect::<PyResult<_>>()? }.into()
+        }
+        "discrete" => {
+            let (_, start, n, own): (String, i64, u64, Option<String>) = given.extract()?;
+            with_own(Space::Discrete(DiscreteSpace { n, start, own: None }), own)?.into()
         }
         _ => space(given.extract()?)?.into(),
     })
@@ -60,25 +64,20 @@ fn dtype_of(name: &str) -> PyResult<DType> {
 
 /// Reads a plain space.
 fn space((kind, dtype, shape, low, high, own): PlainSpace) -> PyResult<Space> {
-    let space = carried(&kind, &dtype, shape, (low, high))?;
-    let Some(own) = own else { return Ok(space) };
-    let space = OwnDType::of_name(&own).and_then(|own| space.with_own(own));
-    space.map_err(|error| PyValueError::new_err(error.to_string()))
-}
-
-/// Reads a plain space as its column has it.
-fn carried(kind: &str, dtype: &str, shape: Vec<usize>, (low, high): (Vec<f64>, Vec<f64>)) -> PyResult<Space> {
-    if kind == "discrete" {
-        let (start, n) = (low.first().copied().unwrap_or(0.0), high.first().copied().unwrap_or(1.0));
-        return Ok(Space::Discrete(DiscreteSpace { n: n as u64, start: start as i64, own: None }));
-    }
-    let dtype = dtype_of(dtype)?;
+    let dtype = dtype_of(&dtype)?;
     let elements = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
     let elements = elements.ok_or_else(|| PyValueError::new_err(format!("a shape of {shape:?}")))?;
     let bounds = |given: Vec<f64>| match given[..] {
         [bound] => Bounds::all(bound, elements),
         _ => given.into(),
     };
-    let (low, high) = (bounds(low), bounds(high));
-    Ok(Space::Box(BoxSpace { low, high, shape, dtype, choices: false, parts: None, own: None }))
+    let (low, high, choices) = (bounds(low), bounds(high), kind == "choices");
+    with_own(Space::Box(BoxSpace { low, high, shape, dtype, choices, parts: None, own: None }), own)
+}
+
+/// Returns the space of elements that have that type of their own.
+fn with_own(space: Space, own: Option<String>) -> PyResult<Space> {
+    let Some(own) = own else { return Ok(space) };
+    let space = OwnDType::of_name(&own).and_then(|own| space.with_own(own));
+    space.map_err(|error| PyValueError::new_err(error.to_string()))
 }

@@ -128,7 +128,7 @@ class Layout:
         if self.parts is not None:
             return self.parts.loose(items)
         shape = (len(items), *self.columns.shapes[0])
-        start = self.space.start if isinstance(self.space, spaces.Discrete) else 0
+        start = self.space.start if isinstance(self.space, (spaces.Discrete, spaces.MultiDiscrete)) else 0
         rows = np.full(shape, start, self.stored[0])
         try:
             rows[...] = np.asarray(items)
@@ -226,7 +226,7 @@ def _stored(space: gymnasium.Space) -> str | None:
     if isinstance(space, spaces.MultiBinary):
         # Gymnasium's zeros and ones are int8.
         return "uint8"
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
         return "int64"
     name = np.dtype(space.dtype).name
     # The same bytes; such columns are not recorded.
@@ -240,14 +240,13 @@ def _described(space: gymnasium.Space) -> tuple[Any, ...]:
     if isinstance(space, spaces.Tuple):
         return "tuple", [_described(child) for child in space.spaces]
     name = _stored(space)
-    own = None if name is None else own_dtype(space, name)
     if isinstance(space, spaces.Discrete):
-        return "discrete", name, [], [float(space.start)], [float(space.n)], own
+        return "discrete", int(space.start), int(space.n), own_dtype(space, "int64")
+    if isinstance(space, spaces.MultiBinary):
+        return "choices", name, list(space.shape), [0.0], [1.0], None
+    own = None if name is None else own_dtype(space, name)
     if isinstance(space, spaces.MultiDiscrete):
         low = space.start.astype(np.float64)
-        high = low + space.nvec - 1
-    elif isinstance(space, spaces.MultiBinary):
-        low, high = np.zeros(space.shape), np.ones(space.shape)
-    else:
-        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    return "box", name, list(space.shape), low.ravel().tolist(), high.ravel().tolist(), own
+        return "choices", name, list(space.shape), low.ravel().tolist(), (low + space.nvec - 1).ravel().tolist(), own
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)  # type: ignore[attr-defined]
+    return "box", name, list(space.shape or ()), low.ravel().tolist(), high.ravel().tolist(), own
