@@ -240,6 +240,21 @@ impl EpisodeInfo {
         )
     }
 
+    /// Nothing of it changes: a copy is itself.
+    fn __copy__<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
+        slf.clone()
+    }
+
+    fn __deepcopy__<'py>(slf: &Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        slf.clone()
+    }
+
+    /// Another process finds it in its folder again.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (PathBuf, String))> {
+        let find = py.import("rollhouse.replays")?.getattr("_find")?;
+        Ok((find, (self.folder(), self.0.info.name.to_string())))
+    }
+
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
         other.cast::<Self>().is_ok_and(|other| other.get().key() == self.key())
     }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -74,3 +77,20 @@ def test_torch_gives_tensors_of_every_class_with_spaces_and_close() -> None:
             view.send(torch.zeros(2, dtype=torch.int64))
             assert view.recv(min_envs=2)[0].shape == (2, 4)
         assert envs.closed
+
+
+def test_episodes_and_their_infos_are_pickled_and_copied(tmp_path: Path) -> None:
+    with rollhouse.vectorize([CountEnv] * 2, record=True, data=tmp_path) as envs:
+        envs.reset(seed=0)
+        envs.step([CountEnv.FINE] * 2)
+        envs.step([CountEnv.END] * 2)
+    recorded = rollhouse.replays.open(tmp_path)
+    info = recorded.list(limit=1)[0]
+    for again in (copy.copy(info), copy.deepcopy(info), pickle.loads(pickle.dumps(info))):
+        assert again == info and again.length == 2 and again.observation_space == info.observation_space
+    episode = recorded.read(info)
+    for other in (copy.copy(episode), copy.deepcopy(episode), pickle.loads(pickle.dumps(episode))):
+        assert other.info == info and other.rewards.tolist() == episode.rewards.tolist()
+    script = "import pickle, sys; print(pickle.load(sys.stdin.buffer).id)"
+    done = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(info), capture_output=True, check=True)
+    assert done.stdout.decode().strip() == info.id

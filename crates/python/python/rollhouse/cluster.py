@@ -34,7 +34,7 @@ from rollhouse.native_env import (
 )
 from rollhouse.replay_session import ReplaySession
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
-from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, parse_autoreset_mode, show_valid
+from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Mode, ShowValid, parse_autoreset_mode, show_valid
 
 Transport = Literal["auto", "shm", "quic"]
 
@@ -97,7 +97,7 @@ class Cluster:
         env_kwargs: Mapping[str, Any] | None = None,
         deterministic: bool | None = None,
         seed: int | Sequence[int] | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
         record: bool | Literal["trace"] = True,
         copy: bool = True,
         max_episode_steps: int | None = None,
@@ -277,7 +277,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         env_kwargs: Mapping[str, Any] | None,
         deterministic: bool | None,
         seed: int | Sequence[int] | None,
-        autoreset_mode: AutoresetMode | str,
+        autoreset_mode: Mode,
         record: bool | Literal["trace"],
         copy: bool,
         max_episode_steps: int | None,

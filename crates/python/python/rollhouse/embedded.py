@@ -28,7 +28,7 @@ from rollhouse.native_env import (
     render_size_of,
 )
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
-from rollhouse.vector import InfoLayout, ShowValid, VectorEnv, show_valid
+from rollhouse.vector import InfoLayout, Mode, ShowValid, VectorEnv, show_valid
 
 DEFAULT_DATA = "./rollhouse-data"
 """The data folder of recordings, as the command line has it; ROLLHOUSE_DATA overrides it."""
@@ -64,7 +64,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         num_envs: int,
         *,
         seed: int | Sequence[int] | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
         threads: int | None = None,
         record: bool | Literal["trace"] = False,
         data: str | os.PathLike[str] | None = None,
@@ -157,7 +157,7 @@ def make_vec(
     num_envs: int = 1,
     *,
     seed: int | Sequence[int] | None = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
     threads: int | None = None,
     record: bool | Literal["trace"] = False,
     data: str | os.PathLike[str] | None = None,

@@ -26,6 +26,7 @@ import rollhouse
 from rollhouse.agents import OBSERVED, zero
 from rollhouse.errors import ActionTypeError
 from rollhouse.hosted import of_id
+from rollhouse.vector import Mode
 
 if TYPE_CHECKING:
     from rollhouse.cluster import Cluster
@@ -38,7 +39,7 @@ def vectorize(
     env_fns: Sequence[Callable[[], Any]],
     *,
     seed: int | None = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
     **arguments: Any,
 ) -> ParallelVectorEnv:
     """Hosts PettingZoo envs in worker processes, one lane each.

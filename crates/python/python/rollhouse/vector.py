@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rollhouse.tensors import TensorView
 
 InfoLayout = Literal["default", "gymnasium", "0.29"]
+Mode = AutoresetMode | Literal["NextStep", "SameStep", "Disabled"]
+"""When the next episode of a lane begins: Gymnasium's enum, or its value."""
 ShowValid = Literal["needed", "always"]
 Step = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
@@ -114,7 +116,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         single_action_space: gymnasium.Space,
         observation_space: gymnasium.Space | None = None,
         action_space: gymnasium.Space | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
         metadata: dict[str, Any] | None = None,
         info_layout: InfoLayout = "default",
         valid: ShowValid = "needed",

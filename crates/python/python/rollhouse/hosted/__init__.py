@@ -22,7 +22,7 @@ from rollhouse.hosted.script import STARTED
 from rollhouse.leaving_out import leaving_out
 from rollhouse.lookup import REGISTERED
 from rollhouse.step_columns import StepColumnSpecs
-from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid
+from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Mode, ShowValid
 
 __all__ = ["HostedVectorEnv", "make_vec", "vectorize"]
 
@@ -32,7 +32,7 @@ def vectorize(
     *,
     workers: int | None = None,
     python: str | os.PathLike[str] | None = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
     copy: bool = True,
     seed: int | Sequence[int] | None = None,
     on_loss: Literal["raise", "report"] | None = None,

@@ -38,7 +38,7 @@ from rollhouse.hosted.words import Reader
 from rollhouse.hosted.worker import dump
 from rollhouse.native_env import lane_options_of, reset_options, statistics_of
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
-from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, Step, VectorEnv, parse_autoreset_mode, show_valid
+from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Mode, ShowValid, Step, VectorEnv, parse_autoreset_mode, show_valid
 
 LAUNCH_TIMEOUT = 120.0
 """Seconds from the start of a worker process until all of its envs are made."""
@@ -97,7 +97,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         *,
         workers: int | None = None,
         python: str | os.PathLike[str] | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
         copy: bool = True,
         seed: int | Sequence[int] | None = None,
         on_loss: Literal["raise", "report"] | None = None,

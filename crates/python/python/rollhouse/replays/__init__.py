@@ -80,6 +80,11 @@ def open(path: str | os.PathLike[str] | Cluster | None = None) -> Replays:
     return Replays(path)
 
 
+def _find(folder: str | os.PathLike[str], name: str) -> EpisodeInfo:
+    """Returns an episode of a folder that was pickled in another process."""
+    return Recordings(os.fspath(folder)).find(name)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Episode:
     """Everything recorded of an episode of T steps. The arrays are the caller's own.
