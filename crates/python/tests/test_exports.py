@@ -58,7 +58,7 @@ def test_actions_of_several_columns_are_written_by_their_paths(tmp_path: Path) -
     for _ in range(9):
         envs.step(envs.action_space.sample())
     envs.close()
-    episode = best(tmp_path / "data", "ZooEnv")
+    episode = best(tmp_path / "data", "hosted_envs:ZooEnv")
     wanted = episode.actions
     assert isinstance(wanted, dict) and len(wanted["a"]) == len(episode)
     arrays = np.load(io.BytesIO(export(tmp_path / "data", episode.id, "--format", "npz")))

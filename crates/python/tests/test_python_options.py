@@ -298,10 +298,10 @@ def test_lanes_of_this_machine_take_options_for_one_lane_and_from_a_reset() -> N
 @pytest.mark.parametrize(
     ("id", "options", "words"),
     [
-        ("balls:Ball", {"mass": 1}, "unknown option 'mass'; Ball takes gravity, bounces, name, wind, tough"),
+        ("balls:Ball", {"mass": 1}, "unknown option 'mass'; balls:Ball takes gravity, bounces, name, wind, tough"),
         ("balls:Ball", {"gravity": "much"}, 'option `gravity` takes a finite number, got "much"'),
         ("balls:Ball", {"bounces": {"uniform": [1, 2]}}, "option `bounces` takes an integer"),
-        ("gymnasium:CartPole-v1", {"gravity": 9}, "unknown option 'gravity'; CartPole-v1 takes no options"),
+        ("gymnasium:CartPole-v1", {"gravity": 9}, "unknown option 'gravity'; gymnasium:CartPole-v1 takes no options"),
         ("balls:Odd", {}, "metadata['options']['shape']: a dict has a default"),
         ("balls:Many", {}, "metadata['options']: 65 options given, at most 64"),
     ],
