@@ -149,10 +149,7 @@ impl Cluster {
             Event::PortClosed(asked) => self.port_closed(now, &asked, &mut out),
             Event::Tick => self.tick(now, &mut out),
         }
-        if !was_settled && self.is_settled() {
-            let closing: Vec<RunId> = self.closing.iter().map(|(_, id)| *id).collect();
-            closing.into_iter().for_each(|id| self.settle(id, &mut out));
-        }
+        self.settle_closing(was_settled, &mut out);
         if let Some(node) = doubted {
             self.doubt(now, &node, &mut out);
         }
@@ -401,6 +398,15 @@ impl Cluster {
             Stage::Closing { .. } => self.end_closed(id, out),
             Stage::Opening | Stage::Ended { .. } => {}
         }
+    }
+
+    /// Ends the closing pools that waited for nodes of an earlier coordinator alone, once none of those is waited for.
+    fn settle_closing(&mut self, was_settled: bool, out: &mut Actions) {
+        if was_settled || !self.is_settled() {
+            return;
+        }
+        let closing: Vec<RunId> = self.closing.iter().map(|(_, id)| *id).collect();
+        closing.into_iter().for_each(|id| self.settle(id, out));
     }
 
     /// Asks a node to close the sessions that nobody wants, unless it is being asked already.
