@@ -281,7 +281,7 @@ pub(crate) struct EnvsArgs {
     #[command(flatten)]
     pub(crate) cluster: ConnectArgs,
     /// List at most that many of a cluster's
-    #[arg(long, value_name = "N", default_value_t = MAX_LISTED)]
+    #[arg(long, value_name = "N", default_value_t = MAX_LISTED, value_parser = number::any::<usize>)]
     pub(crate) limit: usize,
     /// Print one JSON object a line instead of text
     #[arg(long)]

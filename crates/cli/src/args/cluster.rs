@@ -44,7 +44,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     pub(crate) look: LookArgs,
     /// List at most that many
-    #[arg(long, value_name = "N", default_value_t = MAX_LISTED)]
+    #[arg(long, value_name = "N", default_value_t = MAX_LISTED, value_parser = number::any::<usize>)]
     pub(crate) limit: usize,
 }
 
