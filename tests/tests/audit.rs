@@ -81,6 +81,39 @@ fn a_token_is_rotated_without_ending_its_holders_pools_and_the_secret_before_end
     assert!(coordinator.end().success() && node.end().success());
 }
 
+/// Certificates that were issued by hand stood in no audit, and an operator's closing of a pool of its own was to be seen
+/// nowhere but in the log.
+#[test]
+fn certificates_issued_by_hand_and_what_an_admin_closes_of_its_own_are_written_down() {
+    let (cluster, coordinator, node, address) = cluster();
+    let ca = cluster.path("ca");
+    let before = json_lines(cluster.folder(), &format!("audit --json --data {}", ca.display())).len();
+    let issue = |name: &str| {
+        let output = cluster.path(&format!("{name}-tls"));
+        format!("certs issue --dir {} --role node --name {name} --output {}", ca.display(), output.display())
+    };
+    succeed(cluster.folder(), &issue("spare"));
+    let issuer = cluster.path("issuer.pem");
+    succeed(cluster.folder(), &format!("certs issuer --dir {} --output {}", ca.display(), issuer.display()));
+    let lines = json_lines(cluster.folder(), &format!("audit --json --data {}", ca.display()));
+    let written: Vec<_> = lines[before..].iter().map(|line| (&line["action"], &line["subject"])).collect();
+    assert_eq!(written[0].0, "certificate_issue");
+    assert_eq!((written[0].1.as_str(), written[1].0.as_str()), (Some("node `spare`"), Some("issuer_create")));
+    // Where nothing can be written, nothing is issued.
+    fs::remove_dir_all(ca.join("audit")).unwrap();
+    fs::write(ca.join("audit"), b"").unwrap();
+    let refused = run(cluster.folder(), &issue("other"));
+    assert!(refused.code == Some(1) && refused.stderr.contains("audit"), "{}", refused.stderr);
+    assert!(!cluster.path("other-tls").exists());
+    let (_, admin) = token(&cluster, &address, "token create --role admin --name ops");
+    let (rollout, pool) = playing(&cluster, &admin);
+    succeed(cluster.folder(), &format!("close {pool} --connect {admin}"));
+    let last = audit(&cluster).pop().unwrap();
+    assert!(last.0 == "close_pool" && last.1 == pool && last.2.contains("ops"), "{last:?}");
+    drop(rollout);
+    assert!(coordinator.end().success() && node.end().success());
+}
+
 /// The log alone said who drained, closed and revoked, among all its other lines and for as long as somebody kept it.
 #[test]
 fn whoever_changes_something_for_others_is_written_down_before_it_is_done_or_it_is_not_done() {
@@ -109,6 +142,15 @@ fn whoever_changes_something_for_others_is_written_down_before_it_is_done_or_it_
     );
     assert_eq!((written[2].1.as_str(), written[4].1.as_str()), ("one", &*id));
     assert!(written[2].2.contains("ops") && written[0].2.contains("user "), "{written:?}");
+    // An admin asks over the network, and nobody else.
+    let over = |connect: &str| json_lines(cluster.folder(), &format!("audit --json --connect {connect}"));
+    let of_folder = json_lines(cluster.folder(), &format!("audit --json --data {}", data.display()));
+    assert_eq!(over(&admin), of_folder);
+    let newest = json_lines(cluster.folder(), &format!("audit --json --limit 2 --connect {admin}"));
+    assert_eq!(newest, of_folder[of_folder.len() - 2..]);
+    let (_, viewer) = token(&cluster, &address, "token create --role viewer --name eve");
+    let refused = run(cluster.folder(), &format!("audit --connect {viewer}"));
+    assert!(refused.code != Some(0) && refused.stderr.contains("audit"), "{}", refused.stderr);
     // Where nothing can be written, nothing is changed.
     fs::remove_dir_all(data.join("audit")).unwrap();
     fs::write(data.join("audit"), b"").unwrap();

@@ -267,6 +267,38 @@ fn a_node_whose_certificates_are_revoked_is_sent_away_at_once_and_comes_back_by_
     assert!(new.end().success() && two.end().success());
 }
 
+/// The secret of a join token could be replaced by revoking it and making another alone.
+#[test]
+fn a_join_secret_is_rotated_under_open_pools_and_lets_machines_in_by_the_new_one_alone() {
+    let (cluster, _coordinator, address) = cluster("1 h");
+    let data = cluster.path("coordinator");
+    let made =
+        format!("token create --role join --uses 2 --address {address} --data {} --json", data.display());
+    let made = json_lines(cluster.folder(), &made).remove(0);
+    let first = kept(&cluster, made["connect"].as_str().unwrap());
+    let mut node = joining(&cluster, "one", &first);
+    node.hear("joined the coordinator");
+    let admin = connect(&cluster.connection("admin", &address));
+    let mut pool = admin.open_pool(PoolRequest::new("CartPole-v1", 8)).unwrap();
+    pool.reset(&Reset::all()).unwrap();
+    let before = admin.sessions().unwrap().sessions[0].report.incarnation;
+    let id = made["id"].as_str().unwrap();
+    let rotate = format!("token rotate {id} --grace 0s --address {address} --data {}", data.display());
+    let second = kept(&cluster, &succeed(cluster.folder(), &rotate));
+    let refused = turned_away(&cluster, "late", &first);
+    assert!(refused.code != Some(0) && refused.stderr.contains("token"), "{}", refused.stderr);
+    let mut other = joining(&cluster, "two", &second);
+    other.hear("joined the coordinator");
+    // The node that the first secret let in has a certificate of its own, and steps on.
+    if let ColumnMut::I64(actions) = pool.actions() {
+        actions.fill(1);
+    }
+    pool.step().unwrap();
+    assert_eq!(admin.sessions().unwrap().sessions[0].report.incarnation, before);
+    drop(pool.close().unwrap());
+    assert!(node.end().success() && other.end().success());
+}
+
 #[test]
 fn a_cluster_of_one_machine_lets_further_machines_in() {
     let cluster = Cluster::new(&[]);

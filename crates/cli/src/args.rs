@@ -25,11 +25,11 @@ use rollhouse_core::{EnvKind, EpisodeName, RecordRule};
 use rollhouse_policy::Builtin;
 
 pub(crate) use cluster::{
-    AuditArgs, CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsRevokeArgs, CertsRevokedArgs,
-    CertsWhat, CloseArgs, ConfigArgs, ConfigCheckArgs, ConfigShowArgs, ConfigWhat, ConnectArgs,
-    CoordinatorArgs, DoctorArgs, DoctorRole, DrainArgs, HealthArgs, ListArgs, LookArgs, NodeArgs,
-    ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenRotateArgs, TokenWhat,
-    UndrainArgs, UpArgs,
+    AuditArgs, COORDINATOR_DATA, CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsRevokeArgs,
+    CertsRevokedArgs, CertsWhat, CloseArgs, ConfigArgs, ConfigCheckArgs, ConfigShowArgs, ConfigWhat,
+    ConnectArgs, CoordinatorArgs, DoctorArgs, DoctorRole, DrainArgs, HealthArgs, ListArgs, LookArgs,
+    NodeArgs, ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenRotateArgs,
+    TokenWhat, UndrainArgs, UpArgs,
 };
 pub(crate) use env_options::OptionArgs;
 pub(crate) use export::{ExportArgs, FilterArgs, ImportArgs};

@@ -1,18 +1,20 @@
-//! The lines that commands on a coordinator's machine add to its audit, before they change something.
+//! The lines that commands on the machine of a coordinator or an authority add to its audit, before they change something.
 
 use std::path::Path;
 
-use rollhouse_coordinator::{AuditLine, AuditLog};
+use rollhouse_coordinator::{AuditLog, AuditedChange};
 
 use crate::failure::{Failure, Status};
 
-/// Writes a line about a change to a coordinator's folder that this command is about to make.
+/// Writes a line about a change to a coordinator's or an authority's folder that this command is about to make, or about what
+/// is made with it.
 ///
 /// # Errors
 /// The line cannot be written; the change must not be made then.
-pub(crate) fn note(data: &Path, action: &str, subject: &str) -> Result<(), Failure> {
-    let by = format!("user {} of the coordinator's machine", rustix::process::getuid().as_raw());
-    AuditLog::of(data).write(&AuditLine::new(by, action, subject)).map_err(|error| {
+pub(crate) fn note(data: &Path, action: &'static str, subject: &str) -> Result<(), Failure> {
+    let by = format!("user {} of its machine", rustix::process::getuid().as_raw());
+    let change = AuditedChange { by, from: String::new(), action, subject: subject.to_owned() };
+    AuditLog::of(data).write(change).map_err(|error| {
         let what = format_args!(
             "nothing was changed, because the audit in {} cannot be written: {error}",
             data.display()
@@ -25,7 +27,7 @@ pub(crate) fn note(data: &Path, action: &str, subject: &str) -> Result<(), Failu
 ///
 /// # Errors
 /// The line cannot be written; the change must not be made then.
-pub(crate) fn note_of_store(store: &Path, action: &str, subject: &str) -> Result<(), Failure> {
+pub(crate) fn note_of_store(store: &Path, action: &'static str, subject: &str) -> Result<(), Failure> {
     let data = store.parent().filter(|data| data.join(OF_COORDINATOR).exists() && store.ends_with(STORE));
     data.map_or(Ok(()), |data| note(data, action, subject))
 }

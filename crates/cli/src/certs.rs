@@ -88,6 +88,7 @@ fn shown(path: &Path) -> Result<Vec<ShownCertificate>, Failure> {
 fn init(args: &CertsInitArgs, out: &mut Output) -> Result<Status, Failure> {
     private_folder(&args.dir)?;
     let authority = CertificateAuthority::create(&args.dir, days(args.days)).map_err(authority_failure)?;
+    audit_note::note(&args.dir, "authority_create", &authority.fingerprint().to_string())?;
     if args.json {
         return show(&args.dir, true, out);
     }
@@ -111,6 +112,7 @@ fn issuer(args: &CertsIssuerArgs, out: &mut Output) -> Result<Status, Failure> {
     if let Some(folder) = args.output.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         private_folder(folder)?;
     }
+    audit_note::note(&args.dir, "issuer_create", &args.output.display().to_string())?;
     NodeIssuer::create(&authority, days(args.days), &args.output).map_err(authority_failure)?;
     if args.json {
         return show(&args.output, true, out);
@@ -206,6 +208,7 @@ fn issue(args: &CertsIssueArgs, out: &mut Output) -> Result<Status, Failure> {
         Some(folder) => folder.clone(),
         None => args.dir.join(format!("{}-{}", args.role.word(), args.name)),
     };
+    audit_note::note(&args.dir, "certificate_issue", &format!("{} `{}`", args.role.word(), args.name))?;
     let issued = match args.from_now {
         true => authority.issue_from_now(args.role, &args.name, days(args.days)),
         false => authority.issue(args.role, &args.name, days(args.days)),

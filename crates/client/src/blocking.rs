@@ -11,7 +11,8 @@ use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, EnvSpec, Outcome, RunId, 
 use rollhouse_engine::Image;
 use rollhouse_engine::{AttributeValue, Method, Received, Reset, SchemaAnswer, StatisticsAnswer};
 use rollhouse_wire::{
-    ClusterStatus, EnvList, NodeList, OpenPool, PoolOpened, PoolStatus, Request, SessionList, StoreRepaired,
+    AuditPage, AuditQuery, ClusterStatus, EnvList, NodeList, OpenPool, PoolOpened, PoolStatus, Request,
+    SessionList, StoreRepaired,
 };
 
 use crate::address::Address;
@@ -172,6 +173,14 @@ impl Cluster {
     /// See [`RequestError`].
     pub fn drain(&self, node: impl Into<String>) -> Result<(), RequestError> {
         self.run(self.inner.drain(node))
+    }
+
+    /// Returns a page of the audit: who changed what, the newest lines first. For admins.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn audit(&self, query: AuditQuery) -> Result<AuditPage, RequestError> {
+        self.run(self.inner.audit(query))
     }
 
     /// Withdraws a request to drain.

@@ -8,10 +8,10 @@ use std::time::Duration;
 use rollhouse_core::msgpack::Message;
 use rollhouse_core::{Pauses, RunId, jitter};
 use rollhouse_wire::{
-    CallError, CallId, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer,
-    Done, Drain, EnvList, Identity, ListAfter, NodeList, NodeStatus, OfferedEnv, OpenPool, PoolOpened,
-    PoolStatus, PoolStatusRequest, RefusalCode, Request, SessionList, SessionStatus, Settings, Trust,
-    Undrain, UnreadAnswer, new_pool_id,
+    AuditPage, AuditQuery, CallError, CallId, CertificateFiles, CloseCode, ClosePool, ClusterStatus,
+    Connection, DialError, Dialer, Done, Drain, EnvList, Identity, ListAfter, NodeList, NodeStatus,
+    OfferedEnv, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request, SessionList,
+    SessionStatus, Settings, Trust, Undrain, UnreadAnswer, new_pool_id,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -311,6 +311,14 @@ impl AsyncCluster {
     pub async fn drain(&self, node: impl Into<String>) -> Result<(), RequestError> {
         let Done {} = self.request(&Request::Drain(Drain { node: node.into() })).await?;
         Ok(())
+    }
+
+    /// Returns a page of the audit: who changed what, the newest lines first. For admins.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn audit(&self, query: AuditQuery) -> Result<AuditPage, RequestError> {
+        self.request(&Request::Audit(query)).await
     }
 
     /// Withdraws a request to drain: the node takes new sessions again, unless it has ended or is stopping.

@@ -16,20 +16,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
+use rollhouse_wire::limits::MAX_AUDIT_LINES;
+use rollhouse_wire::{AuditLine, AuditPage, AuditQuery};
 
-/// A change that somebody asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuditLine {
-    /// Wall clock, in milliseconds since 1970.
-    pub at_ms: u64,
-    /// Who asked: role and name of a peer, or the user of the coordinator's machine.
+/// A change that somebody asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditedChange {
+    /// Who asks: role and name of a peer, or the user of the machine.
     pub by: String,
-    /// The address from which a peer asked; empty on the coordinator's machine.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    /// The address from which a peer asks; empty on the machine itself.
     pub from: String,
     /// The kind of change.
-    pub action: String,
+    pub action: &'static str,
     /// What it changes.
     pub subject: String,
 }
@@ -52,20 +50,6 @@ pub struct AuditCounts {
     pub failures: u64,
 }
 
-impl AuditLine {
-    /// Makes a line of now. Texts are cut to 1,024 bytes.
-    pub fn new(by: impl Into<String>, action: &str, subject: impl Into<String>) -> Self {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self {
-            at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
-            by: cut(by.into()),
-            from: String::new(),
-            action: action.to_owned(),
-            subject: cut(subject.into()),
-        }
-    }
-}
-
 impl AuditLog {
     /// Makes the audit of the coordinator whose folder is `data`. Nothing is written yet.
     pub fn of(data: &Path) -> Self {
@@ -77,12 +61,13 @@ impl AuditLog {
         Self { dir: data.join(AUDIT), file_bytes, lines, failures }
     }
 
-    /// Writes a line. It is durable on return. Waits for other processes that write; blocks for the disk.
+    /// Writes a line about a change, with texts of at most 1,024 bytes. It is durable on return. Waits for other processes
+    /// that write; blocks for the disk.
     ///
     /// # Errors
     /// If a file operation fails: the change must not be done then.
-    pub fn write(&self, line: &AuditLine) -> io::Result<()> {
-        let written = self.append(line);
+    pub fn write(&self, change: AuditedChange) -> io::Result<()> {
+        let written = self.append(change);
         let count = if written.is_ok() { &self.lines } else { &self.failures };
         count.fetch_add(1, Ordering::Relaxed);
         written
@@ -101,29 +86,58 @@ impl AuditLog {
     /// # Errors
     /// If a file operation fails. An audit that is not there has no lines.
     pub fn newest(&self, most: usize) -> io::Result<Vec<AuditLine>> {
-        let mut newest: Vec<AuditLine> = Vec::new();
+        self.newest_before(u64::MAX, most)
+    }
+
+    /// Reads a page of at most [`MAX_AUDIT_LINES`] lines. Blocks for the disk, and has one file in memory at a time.
+    ///
+    /// # Errors
+    /// Those of [`AuditLog::newest`].
+    pub fn page(&self, query: AuditQuery) -> io::Result<AuditPage> {
+        let most = (query.limit as usize).min(MAX_AUDIT_LINES);
+        let mut lines = self.newest_before(query.before.unwrap_or(u64::MAX), most + 1)?;
+        let more = lines.len() > most;
+        if more {
+            lines.remove(0);
+        }
+        Ok(AuditPage { lines, more })
+    }
+
+    fn newest_before(&self, before: u64, most: usize) -> io::Result<Vec<AuditLine>> {
+        let (mut newest, mut before): (Vec<AuditLine>, u64) = (Vec::new(), before);
         for number in 0..FILES {
             let text = match fs::read(self.path(number)) {
                 Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,
                 Err(error) => return Err(error),
             };
-            let lines = text.lines().rev().filter_map(|line| serde_json::from_str(line).ok());
-            newest.extend(lines.take(most - newest.len()));
-            if newest.len() >= most {
-                break;
+            for line in text.lines().rev().filter_map(|line| serde_json::from_str::<AuditLine>(line).ok()) {
+                if newest.len() >= most {
+                    break;
+                }
+                // A file that another process has put back meanwhile is read twice.
+                if line.number < before {
+                    before = line.number;
+                    newest.push(line);
+                }
             }
         }
         newest.reverse();
         Ok(newest)
     }
 
-    fn append(&self, line: &AuditLine) -> io::Result<()> {
-        let mut text = serde_json::to_vec(line).map_err(io::Error::other)?;
-        text.push(b'\n');
+    fn append(&self, change: AuditedChange) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let lock = private().truncate(false).open(self.dir.join(LOCK))?;
         lock.lock()?;
+        let number = self.newest(1)?.last().map_or(0, |line| line.number) + 1;
+        let AuditedChange { by, from, action, subject } = change;
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let at_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let (by, subject) = (cut(by), cut(subject));
+        let line = AuditLine { number, at_ms, by, from, action: action.to_owned(), subject };
+        let mut text = serde_json::to_vec(&line).map_err(io::Error::other)?;
+        text.push(b'\n');
         let mut file = self.current(text.len() as u64)?;
         if !ends_a_line(&mut file)? {
             text.insert(0, b'\n');
@@ -203,8 +217,9 @@ const MAX_TEXT_BYTES: usize = 1024;
 mod tests {
     use super::*;
 
-    fn line(subject: &str) -> AuditLine {
-        AuditLine::new("admin `ops`", "drain", subject)
+    fn line(subject: &str) -> AuditedChange {
+        let (by, subject) = ("admin `ops`".to_owned(), subject.to_owned());
+        AuditedChange { by, from: String::new(), action: "drain", subject }
     }
 
     fn subjects(log: &AuditLog, most: usize) -> Vec<String> {
@@ -216,12 +231,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = AuditLog::of(folder.path());
         assert_eq!(subjects(&log, 10), Vec::<String>::new());
-        log.write(&line("a")).unwrap();
-        log.write(&line("b")).unwrap();
+        log.write(line("a")).unwrap();
+        log.write(line("b")).unwrap();
         let mut torn = OpenOptions::new().append(true).open(log.path(0)).unwrap();
         torn.write_all(b"{\"at_ms\":1,\"by\":\"adm").unwrap();
         // Another process writes too.
-        AuditLog::of(folder.path()).write(&line("c")).unwrap();
+        AuditLog::of(folder.path()).write(line("c")).unwrap();
         assert_eq!(subjects(&log, 10), ["a", "b", "c"]);
         assert_eq!(subjects(&log, 2), ["b", "c"]);
         assert_eq!(log.counts(), AuditCounts { lines: 2, failures: 0 });
@@ -231,7 +246,7 @@ mod tests {
     fn files_have_a_bound_in_size_and_number_and_the_oldest_lines_go() {
         let folder = tempfile::tempdir().unwrap();
         let log = AuditLog::with_file_bytes(folder.path(), 1_000);
-        (0..200).for_each(|number| log.write(&line(&number.to_string())).unwrap());
+        (0..200).for_each(|number| log.write(line(&number.to_string())).unwrap());
         let files: Vec<u64> = fs::read_dir(&log.dir)
             .unwrap()
             .map(|entry| entry.unwrap().metadata().unwrap().len())
@@ -244,18 +259,40 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_follow_one_another_have_every_line_once_also_when_lines_come_between() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = AuditLog::with_file_bytes(folder.path(), 20_000);
+        let all = 2 * MAX_AUDIT_LINES + 7;
+        (1..=all).for_each(|number| log.write(line(&number.to_string())).unwrap());
+        let (mut numbers, mut before) = (Vec::new(), None);
+        loop {
+            let page = log.page(AuditQuery { before, limit: u32::MAX }).unwrap();
+            assert!(page.lines.len() <= MAX_AUDIT_LINES && page.lines.is_sorted_by_key(|line| line.number));
+            numbers.extend(page.lines.iter().rev().map(|line| line.number));
+            before = page.lines.first().map(|line| line.number);
+            log.write(line("later")).unwrap();
+            if !page.more {
+                break;
+            }
+        }
+        assert_eq!(numbers, (1..=all as u64).rev().collect::<Vec<_>>());
+        let few = log.page(AuditQuery { before: Some(3), limit: 1 }).unwrap();
+        assert_eq!((few.lines[0].number, few.lines.len(), few.more), (2, 1, true));
+    }
+
+    #[test]
     fn a_line_that_cannot_be_written_is_an_error_and_counted() {
         let folder = tempfile::tempdir().unwrap();
         // A file where the folder has to be.
         fs::write(folder.path().join(AUDIT), b"").unwrap();
         let log = AuditLog::of(folder.path());
-        log.write(&line("a")).unwrap_err();
+        log.write(line("a")).unwrap_err();
         assert_eq!(log.counts(), AuditCounts { lines: 0, failures: 1 });
     }
 
     #[test]
     fn a_text_is_cut_where_a_character_ends() {
-        let long = line(&"é".repeat(MAX_TEXT_BYTES));
-        assert!(long.subject.len() <= MAX_TEXT_BYTES && long.subject.chars().all(|letter| letter == 'é'));
+        let long = cut("é".repeat(MAX_TEXT_BYTES));
+        assert!(long.len() <= MAX_TEXT_BYTES && long.chars().all(|letter| letter == 'é'));
     }
 }

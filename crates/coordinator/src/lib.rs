@@ -66,7 +66,7 @@ mod views;
 mod waiting;
 mod watching;
 
-pub use audit::{AuditCounts, AuditLine, AuditLog};
+pub use audit::{AuditCounts, AuditLog, AuditedChange};
 pub use certifier::EnrolmentConfig;
 pub use cluster::{Cluster, SecretSource};
 pub use coordinator::{ArchiveSettings, Coordinator, CoordinatorConfig, CoordinatorError, Stopped};

@@ -293,6 +293,7 @@ async fn answer_from_store(
         Request::StoreLabel(label) => service.store_label(label, reader, responder).await,
         Request::StoreLabels(asked) => service.store_labels(asked, reader, responder).await,
         Request::StoreRepair(repair) => service.store_repair(repair, responder).await,
+        Request::Audit(query) => service.audit_page(query, reader, responder).await,
         other => {
             let message = format!("a coordinator does not answer {}", other.word());
             service.refuse(responder, Refusal::new(RefusalCode::Unsupported, message)).await

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod attach_socket;
+mod audit;
 mod call_id;
 mod call_times;
 mod command;
@@ -55,6 +56,7 @@ mod watch;
 pub use attach_socket::{
     AttachBindError, AttachCallError, AttachListener, AttachSocket, LocalArrival, OwnerSocket,
 };
+pub use audit::{AuditLine, AuditPage, AuditQuery};
 pub use call_id::{CallId, NoCallId};
 pub use call_times::{CallHistogram, CallTimes, TimedCall};
 pub use command::{CommandsOpened, Envelope, EnvelopeError, OpenCommands};

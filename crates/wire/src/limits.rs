@@ -41,6 +41,8 @@ pub const MAX_SHIP_BYTES: u64 = 256 << 20;
 pub const MAX_STORE_EPISODES: usize = 1000;
 /// Bytes of the episodes of one answer to `store_query`; the first is given whatever its size.
 pub const MAX_STORE_PAGE_BYTES: usize = 512 << 10;
+/// Number of lines in one answer to `audit`. Lines are cut, so that as many fit in one control message.
+pub const MAX_AUDIT_LINES: usize = 250;
 /// Number of damaged stretches that an answer to `store_stats` names.
 pub const MAX_STORE_DAMAGE: usize = 1000;
 /// Bytes that one `store_read` may ask for.

@@ -3,13 +3,13 @@
 use rollhouse_core::messages;
 
 use crate::{
-    Attached, ClusterStatus, CommandsOpened, Done, Enrolled, EnvList, Envelope, EpisodeBytes, HeartbeatTaken,
-    LaneFrame, LookAnswer, LookParams, MemoryAttached, NodeList, NodeStatus, Notes, OfferedEnv, PauseParams,
-    PlayParams, PoolOpened, PoolStatus, Refusal, Registered, ReplayReport, ReplayStanding, Request,
-    ResetLanes, SeekParams, SendLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced,
-    SessionStatus, Shipped, SoFar, SoFarParams, StepParams, StoreData, StoreEpisodes, StoreLabelPage,
-    StoreLabelled, StoreListing, StoreRepaired, StoreStats, WatchGrant, WatchOpened, WatcherAdmitted,
-    Welcome,
+    Attached, AuditPage, ClusterStatus, CommandsOpened, Done, Enrolled, EnvList, Envelope, EpisodeBytes,
+    HeartbeatTaken, LaneFrame, LookAnswer, LookParams, MemoryAttached, NodeList, NodeStatus, Notes,
+    OfferedEnv, PauseParams, PlayParams, PoolOpened, PoolStatus, Refusal, Registered, ReplayReport,
+    ReplayStanding, Request, ResetLanes, SeekParams, SendLanes, SessionEnd, SessionList, SessionOpened,
+    SessionReplaced, SessionStatus, Shipped, SoFar, SoFarParams, StepParams, StoreData, StoreEpisodes,
+    StoreLabelPage, StoreLabelled, StoreListing, StoreRepaired, StoreStats, WatchGrant, WatchOpened,
+    WatcherAdmitted, Welcome,
 };
 
 messages!(
@@ -53,6 +53,7 @@ messages!(
     StepParams,
     StoreData,
     StoreEpisodes,
+    AuditPage,
     StoreLabelPage,
     StoreLabelled,
     StoreListing,

@@ -5,10 +5,10 @@ use serde::de::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Drain, Enroll, EnvPlace, FetchEpisode,
-    Heartbeat, ListAfter, OpenCommands, OpenPool, OpenReplay, OpenSession, OpenWatch, PoolStatusRequest,
-    Refusal, Register, ReplaceSession, SessionId, Ship, StoreLabel, StoreLabels, StoreList, StoreQuery,
-    StoreRead, StoreRepair, Undrain, Versions, Watch,
+    AdmitWatcher, Attach, AttachMemory, AuditQuery, ClosePool, CloseSession, Drain, Enroll, EnvPlace,
+    FetchEpisode, Heartbeat, ListAfter, OpenCommands, OpenPool, OpenReplay, OpenSession, OpenWatch,
+    PoolStatusRequest, Refusal, Register, ReplaceSession, SessionId, Ship, StoreLabel, StoreLabels,
+    StoreList, StoreQuery, StoreRead, StoreRepair, Undrain, Versions, Watch,
 };
 
 /// The first message on every stream. The side that opens the stream asks, and the other side answers with [`Answer`].
@@ -80,6 +80,8 @@ pub enum Request {
     FetchEpisode(FetchEpisode),
     /// Viewer to coordinator. Answer: [`EnvList`](crate::EnvList).
     Envs(ListAfter<EnvPlace>),
+    /// Admin to coordinator. Answer: [`AuditPage`](crate::AuditPage).
+    Audit(AuditQuery),
 }
 
 /// The asker's introduction: its program and the versions it speaks.
@@ -229,10 +231,10 @@ impl Role {
     /// Returns whether a peer of this role may ask for that. `Hello` comes before there is a role.
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
-            AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Enroll, Envs,
-            FetchEpisode, Heartbeat, Hello, Nodes, OpenPool, OpenReplay, OpenSession, OpenWatch, PoolStatus,
-            Register, ReplaceSession, Sessions, Ship, Status, StoreLabel, StoreLabels, StoreList, StoreQuery,
-            StoreRead, StoreRepair, StoreStats, Undrain, Watch,
+            AdmitWatcher, Attach, AttachMemory, Audit, ClosePool, CloseSession, Commands, Drain, Enroll,
+            Envs, FetchEpisode, Heartbeat, Hello, Nodes, OpenPool, OpenReplay, OpenSession, OpenWatch,
+            PoolStatus, Register, ReplaceSession, Sessions, Ship, Status, StoreLabel, StoreLabels, StoreList,
+            StoreQuery, StoreRead, StoreRepair, StoreStats, Undrain, Watch,
         };
         match request {
             Hello(_) => false,
@@ -244,7 +246,9 @@ impl Role {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
             OpenPool(_) | ReplaceSession(_) => matches!(self, Self::Trainer | Self::Admin),
-            Drain(_) | Undrain(_) | StoreRepair(_) | StoreLabel(_) => matches!(self, Self::Admin),
+            Drain(_) | Undrain(_) | StoreRepair(_) | StoreLabel(_) | Audit(_) => {
+                matches!(self, Self::Admin)
+            }
             Register(_) | Heartbeat(_) | Ship(_) | FetchEpisode(_) => matches!(self, Self::Node),
             OpenSession(_) | CloseSession(_) | AdmitWatcher(_) => matches!(self, Self::Coordinator),
         }
@@ -253,7 +257,7 @@ impl Role {
 
 impl Request {
     /// The words of all requests of this version.
-    pub const WORDS: [&'static str; 32] = [
+    pub const WORDS: [&'static str; 33] = [
         "hello",
         "open_pool",
         "close_pool",
@@ -284,6 +288,7 @@ impl Request {
         "open_watch",
         "store_label",
         "store_labels",
+        "audit",
         "open_replay",
         "fetch_episode",
     ];
@@ -323,6 +328,7 @@ impl Request {
             Self::FetchEpisode(_) => "fetch_episode",
             Self::StoreLabel(_) => "store_label",
             Self::StoreLabels(_) => "store_labels",
+            Self::Audit(_) => "audit",
         }
     }
 }

@@ -429,8 +429,12 @@ pub(crate) struct TokenRevokeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
+    /// The coordinator's folder, or an authority's, on its machine, instead of a cluster's coordinator [default:
+    /// ./rollhouse-coordinator, if no cluster is named]
+    #[arg(long, value_name = "DIR", env = "ROLLHOUSE_COORDINATOR__DATA")]
+    pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) folder: TokenFolderArgs,
+    pub(crate) cluster: ConnectArgs,
     /// Number of lines, the newest
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = number::any::<u32>)]
     pub(crate) limit: u32,
@@ -455,10 +459,13 @@ pub(crate) struct TokenFolderArgs {
         long,
         value_name = "DIR",
         env = "ROLLHOUSE_COORDINATOR__DATA",
-        default_value = "./rollhouse-coordinator"
+        default_value = COORDINATOR_DATA
     )]
     pub(crate) data: PathBuf,
 }
+
+/// The folder of a coordinator that is not told another.
+pub(crate) const COORDINATOR_DATA: &str = "./rollhouse-coordinator";
 
 /// An assignment, `KEY=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]

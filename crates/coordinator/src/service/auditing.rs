@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use rollhouse_wire::{Connection, Refusal, RefusalCode, Request, Role, StoreLabelChange};
+use rollhouse_wire::{
+    AuditQuery, Connection, Refusal, RefusalCode, Request, Responder, Role, StoreLabelChange, StreamLost,
+};
 use tracing::error;
 
-use crate::audit::AuditLine;
-use crate::service::Service;
+use crate::audit::AuditedChange;
+use crate::service::streaming::blocking;
+use crate::service::{Reader, Service};
 
 impl Service {
     /// Writes a line about the change that a request asks for, if it is one that is audited.
@@ -20,11 +23,11 @@ impl Service {
     ) -> Result<(), Refusal> {
         let peer = connection.peer();
         let Some((action, subject)) = change(peer.role, request) else { return Ok(()) };
-        let from = peer.address.to_string();
-        let line = AuditLine { from, ..AuditLine::new(peer.to_string(), action, subject) };
+        let (by, from) = (peer.to_string(), peer.address.to_string());
+        let change = AuditedChange { by, from, action, subject };
         let audit = Arc::clone(&self.published.audit);
         // Task: file operation.
-        let written = tokio::task::spawn_blocking(move || audit.write(&line)).await;
+        let written = tokio::task::spawn_blocking(move || audit.write(change)).await;
         let why = match written {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(why)) => why.to_string(),
@@ -34,6 +37,27 @@ impl Service {
         let message =
             format!("`{action}` is not done, because the coordinator's audit cannot be written: {why}");
         Err(Refusal::new(RefusalCode::Internal, message))
+    }
+
+    /// Answers with a page of the audit.
+    pub(crate) async fn audit_page(
+        &self,
+        query: AuditQuery,
+        reader: &Reader,
+        responder: Responder,
+    ) -> Result<(), StreamLost> {
+        let audit = Arc::clone(&self.published.audit);
+        let page = {
+            // Files are read one at a time, as the store's are for whoever asks it.
+            let _turn = self.places.questions.turn(&reader.claimant).await;
+            blocking(move || Ok(audit.page(query))).await
+        };
+        let unread =
+            |why: String| Refusal::new(RefusalCode::Internal, format!("the audit cannot be read: {why}"));
+        match page.and_then(|page| page.map_err(|error| unread(error.to_string()))) {
+            Ok(page) => responder.respond(Ok(page)).await,
+            Err(refusal) => self.refuse(responder, refusal).await,
+        }
     }
 }
 

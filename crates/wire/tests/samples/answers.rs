@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use rollhouse_wire::{
-    Answer, Attached, BehindStatus, CloseSession, ClusterStatus, CommandsOpened, Done, EndCause, Enrolled,
-    EnvList, GoneSession, Grant, HeartbeatTaken, LookAnswer, LookParams, MemoryAttached, NodeList, NodeState,
-    NodeStatus, OfferedEnv, PoolOpened, PoolStatus, Refusal, RefusalCode, Registered, Role, SessionEnd,
-    SessionList, SessionOpened, SessionReplaced, SessionStatus, Shipped, SoFarFrom, SoFarParams, StoreData,
-    StoreEntry, StoreLabelPage, StoreListing, StoreRepaired, StoreStatus, WatchGrant, WatcherAdmitted,
-    Welcome,
+    Answer, Attached, AuditLine, AuditPage, BehindStatus, CloseSession, ClusterStatus, CommandsOpened, Done,
+    EndCause, Enrolled, EnvList, GoneSession, Grant, HeartbeatTaken, LookAnswer, LookParams, MemoryAttached,
+    NodeList, NodeState, NodeStatus, OfferedEnv, PoolOpened, PoolStatus, Refusal, RefusalCode, Registered,
+    Role, SessionEnd, SessionList, SessionOpened, SessionReplaced, SessionStatus, Shipped, SoFarFrom,
+    SoFarParams, StoreData, StoreEntry, StoreLabelPage, StoreListing, StoreRepaired, StoreStatus, WatchGrant,
+    WatcherAdmitted, Welcome,
 };
 
 use super::values::{
@@ -183,6 +183,7 @@ pub(super) fn answers() -> Vec<Sample> {
         answer("answer-store_read", StoreData { bytes: 65_536, file_bytes: 1 << 20 }),
         answer("answer-store_repair", StoreRepaired { bytes: 65_536, damaged: true }),
         answer("answer-store_label", labelled()),
+        answer("answer-audit", AuditPage { lines: vec![audit_line()], more: true }),
         answer("answer-store_labels", StoreLabelPage { labels: vec![labelled()], more: false }),
         answer(
             "answer-enroll",
@@ -196,4 +197,15 @@ pub(super) fn answers() -> Vec<Sample> {
         sample("refused", Answer::<Done>::Refused(Refusal::busy("the queue of 64 batches is full", 20))),
         sample("refused-plain", Answer::<Done>::Refused(Refusal::new(RefusalCode::NotFound, "no node `n9`"))),
     ]
+}
+
+fn audit_line() -> AuditLine {
+    AuditLine {
+        number: 1_206,
+        at_ms: 1_764_000_000_000,
+        by: "admin `ops`".into(),
+        from: "192.0.2.7:40404".into(),
+        action: "drain".into(),
+        subject: "node-1".into(),
+    }
 }

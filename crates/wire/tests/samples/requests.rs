@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use rollhouse_wire::{
-    AdmitWatcher, Attach, AttachMemory, Changes, ClosePool, CloseSession, Collect, Drain, EndCause, Enroll,
-    Heartbeat, Hello, ListAfter, NodeLoad, OpenCommands, OpenPool, OpenSession, OpenWatch, PoolStatusRequest,
-    Register, ReplaceSession, Request, SeenTerm, SessionEnd, SessionReport, Ship, Spread, StoreLabel,
-    StoreLabelChange, StoreLabelPlace, StoreLabels, StoreList, StoreQuery, StoreRead, StoreRepair, Undrain,
-    Versions, Watch,
+    AdmitWatcher, Attach, AttachMemory, AuditQuery, Changes, ClosePool, CloseSession, Collect, Drain,
+    EndCause, Enroll, Heartbeat, Hello, ListAfter, NodeLoad, OpenCommands, OpenPool, OpenSession, OpenWatch,
+    PoolStatusRequest, Register, ReplaceSession, Request, SeenTerm, SessionEnd, SessionReport, Ship, Spread,
+    StoreLabel, StoreLabelChange, StoreLabelPlace, StoreLabels, StoreList, StoreQuery, StoreRead,
+    StoreRepair, Undrain, Versions, Watch,
 };
 
 use super::values::{
@@ -143,6 +143,7 @@ pub(crate) fn requests() -> Vec<Sample> {
                 after: Some(StoreLabelPlace { run: POOL, lane: 17, number: 203 }),
             }),
         ),
+        sample("request-audit", Request::Audit(AuditQuery { before: Some(1_207), limit: 250 })),
     ]
 }
 
