@@ -160,6 +160,23 @@ fn lanes_that_can_be_resumed_leave_a_node_at_a_wrong_address_at_once() {
     });
 }
 
+/// Symptom: a trainer waited 46 s for a node at whose address nothing answers. Cause: it was waited for like one that has
+/// his lanes. Fix: after two attempts that nothing answers, lanes that can be resumed are placed elsewhere.
+#[test]
+fn lanes_that_can_be_resumed_leave_a_node_at_whose_address_nothing_answers_before_a_lease_is_over() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    with_a_wrong_address(&address, |client, coordinator| {
+        let mut pool = client.open_pool(PoolRequest::new("CartPole-v1", 2)).unwrap();
+        // Less than a lease, for which the node would be waited for if it had been reached.
+        pool.set_timeout(Duration::from_secs(25));
+        pool.reset(&Reset::all()).unwrap();
+        pool.step().unwrap();
+        let said = coordinator.hear("Z warn  node one is given sessions last: `");
+        assert!(said.contains(&format!("did not reach it at {address}, which it advertises")), "{said}");
+    });
+}
+
 /// Symptom: `token create` as root made tokens.json root's, so that a coordinator of another user neither took new
 /// tokens nor started again, and a wrong `--data` got a tokens.json of its own. Cause: files were made by and for
 /// whoever asked. Fix: they belong to whom their folder does, and only a coordinator's folder gets any. (Where this does

@@ -48,6 +48,8 @@ pub struct Session {
     /// The seed of the jitter of its retries.
     seed: u64,
     attachment: Attachment,
+    /// Whether its node has taken a stream of its present placement.
+    reached: bool,
     numbering: Numbering,
     state: Stage,
     /// The request that is under way or was last answered; `None` if nobody waits for one.
@@ -121,6 +123,7 @@ impl Session {
             grant,
             seed,
             attachment: Attachment::Detached,
+            reached: false,
             numbering: Numbering::default(),
             state: Stage::Resting,
             request: None,
@@ -201,7 +204,7 @@ impl Session {
     /// Begins the request; the answer to an earlier one that is still under way will not be taken.
     fn begin(&mut self, now: Duration) -> SessionAction {
         let patience =
-            Patience { deadline: self.deadline, lease: self.lease, abandoned: 0, seed: self.jitter() };
+            Patience { deadline: self.deadline, lease: self.silence(), abandoned: 0, seed: self.jitter() };
         let exchange = self.exchange(now, patience);
         let action = exchange.action();
         self.state = Stage::Requesting(exchange);
@@ -212,6 +215,12 @@ impl Session {
         let attached = self.attachment != Attachment::Detached;
         let (retry, next) = self.numbering.begin(now, attached, patience);
         Exchange { retry, next, refusal: None, port_closed: false }
+    }
+
+    /// Returns how long its node is waited for in silence. One that was never reached has done nothing yet that would have
+    /// to be done again, so that lanes which are resumed anyway go elsewhere sooner.
+    fn silence(&self) -> Duration {
+        if self.reached || !self.resumes() { self.lease } else { self.lease.min(NEVER_REACHED) }
     }
 
     const fn jitter(&self) -> u64 {
@@ -226,7 +235,7 @@ impl Session {
         let event = match event {
             E::Answered => RetryEvent::Answered,
             E::Attached { last, logs } => {
-                (self.attachment, self.trouble) = (Attachment::Attached { logs }, None);
+                (self.attachment, self.reached, self.trouble) = (Attachment::Attached { logs }, true, None);
                 RetryEvent::Attached { last }
             }
             E::Refused(refusal) => {
@@ -347,7 +356,7 @@ impl Session {
             }
             (None, Some(refusal)) => format!("node {node} does not have session {id} any more: {refusal}"),
             (None, None) if port_closed => format!("nobody listens at the port of node {node}"),
-            (None, None) => format!("node {node} was not heard of for {} s", self.lease.as_secs()),
+            (None, None) => format!("node {node} was not heard of for {} s", self.silence().as_secs()),
         }
     }
 
@@ -482,3 +491,6 @@ impl Exchange {
 fn pause_of(refusal: &Refusal) -> Option<Duration> {
     refusal.retry_after_ms.map(Duration::from_millis)
 }
+
+/// Time for which a node is waited for that was never reached: two handshakes.
+const NEVER_REACHED: Duration = Duration::from_secs(8);

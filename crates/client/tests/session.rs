@@ -110,6 +110,48 @@ fn lanes_of_a_lost_node_are_resumed_elsewhere_and_the_request_made_again() {
     assert_eq!(session.body().unwrap().kind, FrameKind::Step);
 }
 
+/// Symptom: a trainer whose lanes were placed on a node at whose address nothing answers waited 46 s. Cause: the node was
+/// waited for as long as one that has lanes of his, for a lease. Fix: one that was never reached has nothing of his.
+#[test]
+fn a_node_that_was_never_reached_is_waited_for_shorter_than_one_that_has_lanes() {
+    let waited = |session: &mut Session, mut action: SessionAction| {
+        let mut now = NOW;
+        loop {
+            match action {
+                // As long as a handshake may take.
+                SessionAction::Attach => {
+                    now += Duration::from_secs(5);
+                    action = session.on(now, SessionEvent::Unreachable(None));
+                }
+                SessionAction::WaitUntil(at) => {
+                    now = at;
+                    action = session.on(now, SessionEvent::Woken);
+                }
+                done => return (now - NOW, done == SessionAction::Place),
+            }
+        }
+    };
+    let mut never = session(OnLoss::Resume);
+    let attach = never.on(NOW, requested(FrameKind::Reset));
+    let (took, placed_anew) = waited(&mut never, attach);
+    assert!(placed_anew && took > Duration::from_secs(10) && took < Duration::from_secs(11), "{took:?}");
+    // Nor is the next place waited for longer, which has got nothing either.
+    let attach = never.on(NOW, placed(2));
+    let (took, placed_anew) = waited(&mut never, attach);
+    assert!(placed_anew && took < Duration::from_secs(11), "{took:?}");
+    let mut reached = session(OnLoss::Resume);
+    reset(&mut reached);
+    reached.on(NOW, requested(FrameKind::Step));
+    reached.written(2);
+    let attach = reached.on(NOW, SessionEvent::Lost);
+    let (took, placed_anew) = waited(&mut reached, attach);
+    assert!(placed_anew && took >= LEASE, "{took:?}");
+    let mut reports = session(OnLoss::Report);
+    let attach = reports.on(NOW, requested(FrameKind::Reset));
+    let (took, placed_anew) = waited(&mut reports, attach);
+    assert!(!placed_anew && took >= LEASE, "{took:?}");
+}
+
 #[test]
 fn a_place_that_is_not_newer_is_none() {
     let mut session = session(OnLoss::Resume);

@@ -100,7 +100,8 @@ impl Session {
         }
         self.grant = grant;
         self.lease = if lease_ms == 0 { self.recipe.lease } else { Duration::from_millis(lease_ms) };
-        (self.attachment, self.numbering) = (Attachment::Detached, Numbering::default());
+        (self.attachment, self.reached) = (Attachment::Detached, false);
+        self.numbering = Numbering::default();
         (self.leaving, self.replaces, self.not_before, self.trouble) = (false, true, Duration::ZERO, None);
         let Some((past, cut)) = self.log.as_ref().map(|log| log.past(held)) else {
             self.state = Stage::Resting;
@@ -159,7 +160,7 @@ impl Session {
             self.cut.clear();
             return SessionAction::Done(Ok(()));
         };
-        let exchange = self.exchange(now, Patience::until_told(self.lease, self.jitter()));
+        let exchange = self.exchange(now, Patience::until_told(self.silence(), self.jitter()));
         let action = exchange.action();
         if let Stage::Resuming { part, .. } = &mut self.state {
             *part = Some((RequestBody { kind: FrameKind::Resume, columns, sidecar: Bytes::new() }, exchange));
