@@ -48,8 +48,6 @@ pub struct Session {
     /// The seed of the jitter of its retries.
     seed: u64,
     attachment: Attachment,
-    /// Whether its node has taken a stream of its present placement.
-    reached: bool,
     numbering: Numbering,
     state: Stage,
     /// The request that is under way or was last answered; `None` if nobody waits for one.
@@ -66,7 +64,15 @@ pub struct Session {
     replaces: bool,
     /// The time before which no other place is asked for unless a caller waits for it.
     not_before: Duration,
-    /// The error of the last attempt to reach its node, or the node's last refusal, since it last answered.
+    reach: Reach,
+}
+
+/// How a session gets on with reaching the node of its present placement.
+#[derive(Debug, Default)]
+struct Reach {
+    /// Whether the node has taken a stream.
+    reached: bool,
+    /// The error of the last attempt to reach it, or its last refusal, since it last answered.
     trouble: Option<String>,
 }
 
@@ -123,7 +129,6 @@ impl Session {
             grant,
             seed,
             attachment: Attachment::Detached,
-            reached: false,
             numbering: Numbering::default(),
             state: Stage::Resting,
             request: None,
@@ -133,7 +138,7 @@ impl Session {
             leaving: false,
             replaces: false,
             not_before: Duration::ZERO,
-            trouble: None,
+            reach: Reach::default(),
         }
     }
 
@@ -220,7 +225,7 @@ impl Session {
     /// Returns how long its node is waited for in silence. One that was never reached has done nothing yet that would have
     /// to be done again, so that lanes which are resumed anyway go elsewhere sooner.
     fn silence(&self) -> Duration {
-        if self.reached || !self.resumes() { self.lease } else { self.lease.min(NEVER_REACHED) }
+        if self.reach.reached || !self.resumes() { self.lease } else { self.lease.min(NEVER_REACHED) }
     }
 
     const fn jitter(&self) -> u64 {
@@ -235,7 +240,8 @@ impl Session {
         let event = match event {
             E::Answered => RetryEvent::Answered,
             E::Attached { last, logs } => {
-                (self.attachment, self.reached, self.trouble) = (Attachment::Attached { logs }, true, None);
+                self.attachment = Attachment::Attached { logs };
+                self.reach = Reach { reached: true, trouble: None };
                 RetryEvent::Attached { last }
             }
             E::Refused(refusal) => {
@@ -255,11 +261,13 @@ impl Session {
                 event
             }
             E::Unreachable(why) => {
-                (self.attachment, self.trouble) = (Attachment::Detached, why.or(self.trouble.take()));
+                self.attachment = Attachment::Detached;
+                self.reach.trouble = why.or(self.reach.trouble.take());
                 RetryEvent::Unreachable
             }
             E::PortClosed(why) => {
-                (self.attachment, self.trouble) = (Attachment::Detached, why.or(self.trouble.take()));
+                self.attachment = Attachment::Detached;
+                self.reach.trouble = why.or(self.reach.trouble.take());
                 RetryEvent::PortClosed { resumes }
             }
             E::ReportedGone(cause) => return self.reported_gone(now, cause),
@@ -270,7 +278,7 @@ impl Session {
             }
         };
         if let Some(refusal) = &refused {
-            self.trouble = Some(refusal.to_string());
+            self.reach.trouble = Some(refusal.to_string());
         }
         self.exchanged(now, event, refused)
     }
@@ -299,7 +307,7 @@ impl Session {
     }
 
     fn finished(&mut self, now: Duration) -> SessionAction {
-        self.trouble = None;
+        self.reach.trouble = None;
         self.numbering.answered();
         if let Stage::Resuming { part, .. } = &mut self.state {
             *part = None;
@@ -474,7 +482,7 @@ impl Session {
     /// Returns the error that its node has not answered for so long, with what is known of the reason.
     pub(crate) fn unanswered(&self, after: Duration) -> Unanswered {
         let Grant { node, address, .. } = &self.grant;
-        Unanswered { after, node: node.clone(), address: address.clone(), last: self.trouble.clone() }
+        Unanswered { after, node: node.clone(), address: address.clone(), last: self.reach.trouble.clone() }
     }
 }
 

@@ -48,6 +48,7 @@ pub use archive_plan::Amount;
 pub(crate) use archiver::Archiver;
 pub use archiver::{ArchiveConfig, ArchiveFigures};
 pub use fetched::FetchCounts;
+pub(crate) use files::StoreFile;
 pub(crate) use readable::Readable;
 pub use receiving::{Receive, Receiving};
 

@@ -76,6 +76,7 @@ pub use read::so_far::SoFar;
 pub use read::stats::FolderStats;
 pub use stored::aside::{AsideEpisode, SetAside, aside_path};
 pub use stored::catalogue::{SegmentPlace, forget_gathered, gather};
+pub use stored::damage::{Damage, DamageCause};
 pub use stored::index::SealedSegment;
 pub use stored::lines::{Lines, LinesRead};
 pub use stored::lock::{OpenError, STORE_LOCK, WriterLock, lock_store};
@@ -83,7 +84,6 @@ pub use stored::names::{segment_name, segment_number};
 pub use stored::part::{part_of_run, part_of_runs};
 pub use stored::recover::RepairReport;
 pub use stored::rows::rows_path;
-pub use stored::scan::{Damage, DamageCause};
 pub use stored::summary::{
     BlockRange, EpisodeKey, FinishedEpisode, SegmentSummary, segment_path, summary_path,
 };

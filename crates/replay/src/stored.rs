@@ -2,6 +2,7 @@
 
 pub(crate) mod aside;
 pub(crate) mod catalogue;
+pub(crate) mod damage;
 pub(crate) mod followed;
 pub(crate) mod index;
 pub(crate) mod lines;

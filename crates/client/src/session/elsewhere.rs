@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rollhouse_core::Interruption;
 use rollhouse_wire::{FrameKind, Grant, Refusal, ReplaceSession, SessionReplaced};
 
-use super::{Attachment, Gone, NoPlace, RequestBody, Session, SessionAction, Stage, Trouble};
+use super::{Attachment, Gone, NoPlace, Reach, RequestBody, Session, SessionAction, Stage, Trouble};
 use crate::numbering::Numbering;
 use crate::retry::Patience;
 
@@ -65,7 +65,7 @@ impl Session {
 
     /// Leaves a node that cannot record what is asked for, with the request: where the lanes go, it is made once more.
     pub(super) fn leave_unrecorded(&mut self, now: Duration, refusal: &Refusal) -> SessionAction {
-        self.trouble = Some(refusal.to_string());
+        self.reach.trouble = Some(refusal.to_string());
         // A node that keeps them, because no other has room, is asked again before the next place is.
         self.not_before = now + ASK_AGAIN_AFTER;
         match &self.state {
@@ -100,9 +100,9 @@ impl Session {
         }
         self.grant = grant;
         self.lease = if lease_ms == 0 { self.recipe.lease } else { Duration::from_millis(lease_ms) };
-        (self.attachment, self.reached) = (Attachment::Detached, false);
-        self.numbering = Numbering::default();
-        (self.leaving, self.replaces, self.not_before, self.trouble) = (false, true, Duration::ZERO, None);
+        (self.attachment, self.numbering) = (Attachment::Detached, Numbering::default());
+        (self.leaving, self.replaces, self.not_before) = (false, true, Duration::ZERO);
+        self.reach = Reach::default();
         let Some((past, cut)) = self.log.as_ref().map(|log| log.past(held)) else {
             self.state = Stage::Resting;
             return if self.request.is_some() { self.begin(now) } else { SessionAction::Done(Ok(())) };

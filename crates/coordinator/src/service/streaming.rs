@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_wire::{
-    CloseCode, Refusal, RefusalCode, Responder, Ship, Shipped, StoreData, StoreLabel, StoreLabels, StoreList,
-    StoreQuery, StoreRead, StoreRepair, StreamLost,
+    CloseCode, ReadGrant, Refusal, RefusalCode, Responder, Ship, Shipped, StoreData, StoreLabel, StoreLabels,
+    StoreList, StoreQuery, StoreRead, StoreRepair, StreamLost,
 };
 use tokio::time::timeout;
 
 use crate::service::{Reader, Service};
-use crate::store::{Readable, Receive, Receiving, StoreError};
+use crate::store::{Readable, Receive, Receiving, StoreError, StoreFile};
 
 impl Service {
     /// Receives a segment and answers with the result.
@@ -79,40 +79,7 @@ impl Service {
         let _answer = reader.answers.acquire().await;
         let _turn = self.places.answers.turn(&reader.claimant).await;
         let reads = responder.peer().reads.clone();
-        let readable = if reads.is_all() {
-            Ok(Readable::Whole)
-        } else {
-            let (store, path) = (self.store.clone(), read.path.clone());
-            blocking(move || store.readable(&reads, &path)).await
-        };
-        let readable = match readable {
-            Ok(readable) => readable,
-            Err(refusal) => return self.refuse(responder, refusal).await,
-        };
-        if self.store.is_to_fetch(&read.path) {
-            // Before there is a place at the disk: who waits for the archive holds up nobody who reads what is here.
-            let (store, path) = (self.store.clone(), read.path.clone());
-            let fetched = {
-                let _turn = self.places.fetches.turn(&reader.claimant).await;
-                blocking(move || store.fetch_file(&path)).await
-            };
-            if let Err(refusal) = fetched {
-                return self.refuse(responder, refusal).await;
-            }
-        }
-        let store = self.store.clone();
-        let opened = match readable {
-            Readable::Whole => {
-                let _turn = self.places.reads.turn(&reader.claimant).await;
-                blocking(move || store.open_file(&read.path, read.offset, read.bytes)).await
-            }
-            Readable::Part(of) => {
-                // Cutting takes the time of a whole segment, and is done one at a time.
-                let _turn = self.places.fetches.turn(&reader.claimant).await;
-                blocking(move || store.open_part(&of, &read.path, read.offset, read.bytes)).await
-            }
-        };
-        let file = match opened {
+        let file = match self.open_readable(read, reads, reader).await {
             Ok(file) => Arc::new(file),
             Err(refusal) => return self.refuse(responder, refusal).await,
         };
@@ -138,6 +105,39 @@ impl Service {
             }
         }
         send.finish()
+    }
+
+    /// Opens the stretch of a file that is asked for, as far as its reader may read it.
+    async fn open_readable(
+        &self,
+        read: StoreRead,
+        reads: ReadGrant,
+        reader: &Reader,
+    ) -> Result<StoreFile, Refusal> {
+        let readable = if reads.is_all() {
+            Readable::Whole
+        } else {
+            let (store, path) = (self.store.clone(), read.path.clone());
+            blocking(move || store.readable(&reads, &path)).await?
+        };
+        if self.store.is_to_fetch(&read.path) {
+            // Before there is a place at the disk: who waits for the archive holds up nobody who reads what is here.
+            let (store, path) = (self.store.clone(), read.path.clone());
+            let _turn = self.places.fetches.turn(&reader.claimant).await;
+            blocking(move || store.fetch_file(&path)).await?;
+        }
+        let store = self.store.clone();
+        match readable {
+            Readable::Whole => {
+                let _turn = self.places.reads.turn(&reader.claimant).await;
+                blocking(move || store.open_file(&read.path, read.offset, read.bytes)).await
+            }
+            Readable::Part(of) => {
+                // Cutting takes the time of a whole segment, and is done one at a time.
+                let _turn = self.places.fetches.turn(&reader.claimant).await;
+                blocking(move || store.open_part(&of, &read.path, read.offset, read.bytes)).await
+            }
+        }
     }
 }
 

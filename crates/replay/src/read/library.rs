@@ -23,10 +23,10 @@ use crate::read::select::select;
 use crate::read::stats::FolderStats;
 use crate::stored::aside::asides_dir;
 use crate::stored::catalogue::Catalogue;
+use crate::stored::damage::Damage;
 use crate::stored::lock::STORE_LOCK;
 use crate::stored::names::segments_dir;
 use crate::stored::run_table::RunKey;
-use crate::stored::scan::Damage;
 
 /// The recordings of a folder and of those directly in it, as they were when opened. Takes no lock, like
 /// [`Replays`]. All methods may block for the disk.

@@ -19,13 +19,14 @@ use crate::read::read_error::ReadError;
 use crate::read::segment::Segment;
 use crate::stored::aside::{SetAside, aside_path, asides_dir};
 use crate::stored::catalogue::Catalogue;
+use crate::stored::damage::{Damage, DamageCause};
 use crate::stored::index::SegmentIndex;
 use crate::stored::lock::is_written;
 use crate::stored::names::{segment_name, segment_numbers, segments_dir};
 use crate::stored::rows::{self, RowChunk};
 use crate::stored::run_headers::{read_header, read_record};
 use crate::stored::run_table::RunKey;
-use crate::stored::scan::{Damage, DamageCause, Found, Records, Scan, scan};
+use crate::stored::scan::{Found, Records, Scan, scan};
 use crate::stored::summary::{Entry, EpisodeKey, summaries_dir};
 
 /// The recordings of a folder as they were when it was opened. Takes no lock: a writer may go on, and what it adds is

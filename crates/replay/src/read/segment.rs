@@ -1,9 +1,9 @@
 //! A segment as a reader knows it.
 
 use crate::stored::aside::SetAside;
+use crate::stored::damage::Damage;
 use crate::stored::index::SegmentIndex;
 use crate::stored::run_table::RunTable;
-use crate::stored::scan::Damage;
 
 /// A segment as a reader knows it.
 #[derive(Debug)]

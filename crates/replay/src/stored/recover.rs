@@ -6,9 +6,10 @@ use std::path::Path;
 use crate::code::record::{HEADER_BYTES, Header, Kind};
 use crate::disk::{Disk, read_all, read_range};
 use crate::disk_error::DiskError;
+use crate::stored::damage::Damage;
 use crate::stored::index::SealedSegment;
 use crate::stored::names::{segment_name, segment_number, segments_dir};
-use crate::stored::scan::{Damage, scan_bytes};
+use crate::stored::scan::scan_bytes;
 
 /// A report on what opening a folder for writing had to repair.
 #[derive(Debug, Clone, Default)]

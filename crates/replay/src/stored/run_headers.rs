@@ -6,8 +6,8 @@ use crate::code::coded_run::{whole, whole_len};
 use crate::code::record::{HEADER_BYTES, Header, Kind};
 use crate::disk::{DiskFile, read_range};
 use crate::limits::{MAX_PAYLOAD_BYTES, SEGMENT_RUNS_MEMORY};
+use crate::stored::damage::DamageCause;
 use crate::stored::index::RunEntry;
-use crate::stored::scan::DamageCause;
 
 /// The whole headers of a segment, of which those are made that are coded against them.
 #[derive(Debug)]

@@ -13,60 +13,11 @@ use crate::code::record::{HEADER_BYTES, Header, Kind, MARK};
 use crate::code::run_record::RunInfo;
 use crate::disk::{DiskFile, read_all};
 use crate::limits::{MAX_DAMAGE_LISTED, MAX_PAYLOAD_BYTES, MAX_RUNS_MEMORY};
+use crate::stored::damage::{Damage, DamageCause};
 use crate::stored::followed::FollowedBlocks;
 use crate::stored::index::{LastChunk, RunEntry, SegmentIndex, tails_of};
 use crate::stored::rows::{ChunkBytes, RowsWriter};
 use crate::stored::run_headers::{WholeHeaders, base_of};
-
-/// Bytes of a segment that are not an intact record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Damage {
-    /// Number of the segment.
-    pub segment: u64,
-    /// Offset in the segment of the record with the first bad byte.
-    pub from: u64,
-    /// Offset of the next intact record, or the segment's end.
-    pub to: u64,
-    /// The kind of damage.
-    pub cause: DamageCause,
-}
-
-/// The kind of damage of a stretch of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DamageCause {
-    /// No intact record header stands where one should.
-    Header,
-    /// The payload does not have the header's checksum.
-    Payload,
-    /// The payload has its checksum and still does not decode, or belongs to no readable run.
-    Content,
-    /// The header of a run is coded against one that is not in the segment any more, or is another one there.
-    Base,
-    /// The records of a sealed or older segment end without a seal.
-    Unsealed,
-    /// The list of the segment's episodes that are set aside cannot be read: they may be listed beside those that came
-    /// first.
-    Aside,
-}
-
-impl DamageCause {
-    /// Returns whether the bytes of the record are as they were written.
-    const fn is_of_an_intact_record(self) -> bool {
-        matches!(self, Self::Content | Self::Base)
-    }
-
-    /// Returns the word that listings use.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Header => "header",
-            Self::Payload => "payload",
-            Self::Content => "content",
-            Self::Base => "base",
-            Self::Unsealed => "unsealed",
-            Self::Aside => "aside",
-        }
-    }
-}
 
 /// A walk over the records of a stretch of bytes.
 #[derive(Debug)]
