@@ -171,7 +171,7 @@ pub(crate) struct RolloutArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) env: String,
     /// Number of copies of it to step side by side
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_LANES, value_parser = lanes)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LANES, allow_negative_numbers = true, value_parser = lanes)]
     pub(crate) lanes: usize,
     #[command(flatten)]
     pub(crate) goal: GoalArgs,

@@ -258,14 +258,16 @@ mod tests {
             (PICTURES, &["every", "size", "fps", "at"]),
         ];
         each(&Cli::command(), "rollhouse", &mut |path, command| {
-            let of_cluster = command.get_arguments().any(|arg| arg.get_long() == Some("connect"));
+            // The folder of its lines is a coordinator's.
+            let of_recordings = path != "rollhouse audit"
+                && command.get_arguments().any(|arg| arg.get_long() == Some("connect"));
             for arg in command.get_arguments() {
                 let Some(long) = arg.get_long() else { continue };
                 let group =
                     groups.iter().find(|(_, options)| options.contains(&long)).map(|(group, _)| *group);
                 let wanted = match group {
                     // A folder that is not one of recordings, or the only place that a command knows.
-                    Some(RECORDINGS) if !of_cluster => None,
+                    Some(RECORDINGS) if !of_recordings => None,
                     // Elsewhere these are about one screen.
                     Some(PICTURES) if !path.ends_with("export") => None,
                     group => group,
