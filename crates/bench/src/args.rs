@@ -7,6 +7,8 @@ use rollhouse_cli::args::{lanes, threads};
 use rollhouse_core::AutoresetMode;
 use rollhouse_env::InstructionSet;
 
+use crate::chaos::TenantKind;
+
 /// Measure how fast this machine, or a cluster on it, is
 #[derive(Debug, Parser)]
 #[command(name = "rollhouse-bench", version)]
@@ -33,6 +35,9 @@ pub(crate) enum Bench {
     /// A trainer that steps until it is killed: `chaos` starts it
     #[command(hide = true)]
     ChaosTrainer(ChaosTrainerArgs),
+    /// A tenant that floods until it is killed: `chaos --tenants` starts it
+    #[command(hide = true)]
+    ChaosTenant(ChaosTenantArgs),
 }
 
 #[derive(Debug, Args)]
@@ -43,9 +48,18 @@ pub(crate) struct ChaosTrainerArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ChaosTenantArgs {
+    /// What it does
+    pub(crate) kind: TenantKind,
+    /// File with the connection string
+    #[arg(long, value_name = "FILE")]
+    pub(crate) connect: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ChaosArgs {
     /// Minutes during which faults happen; before them the trainer steps undisturbed for a quarter of that time, at
-    /// least 5 s
+    /// least 5 s and at most a minute
     #[arg(long, value_name = "M", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub(crate) minutes: u32,
     /// Number of processes that are killed at least, however long that takes
@@ -54,6 +68,13 @@ pub(crate) struct ChaosArgs {
     /// Seed of the faults
     #[arg(long, value_name = "SEED", default_value = "1")]
     pub(crate) seed: u64,
+    /// Have tenants flood the cluster for all that time, after a quarter of it in which the same kinds of faults happen
+    /// without them, and backups be restored; fail if anybody honest waits more than twice as long. No link is cut then
+    #[arg(long)]
+    pub(crate) tenants: bool,
+    /// Interpreter with gymnasium and rollhouse, for tenants whose envs sleep
+    #[arg(long, value_name = "PYTHON", requires = "tenants")]
+    pub(crate) python: Option<PathBuf>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,

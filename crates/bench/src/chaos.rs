@@ -17,31 +17,41 @@ use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_cli::output::{Output, say};
 use rollhouse_client::{Address, Cluster, ConnectOptions, OnLoss, Pool, PoolRequest, Transport};
 use rollhouse_core::RunId;
-use rollhouse_metrics::ProcessSample;
 use rollhouse_wire::Spread;
-use serde::Serialize;
 
+use self::asker::{ASKER_LANES, Asked, ask};
 use self::audit::{Audit, Held};
 use self::killed_trainers::{Lives, Trainers, TrainersAudit};
 use self::links::Links;
-use self::plan::{Cut, Fault, Harm, Link, Plan, ProcessFault, Target};
+use self::plan::Link;
 use self::processes::Processes;
 use self::report::{ChaosResult, Compared, Leaked};
+use self::storm::{FaultTargets, Storm};
+use self::tenants::{BesideTenants, Tenants};
 use self::trainer::{Ended, Fill, Progress, Seen, Trainer};
 use self::trainer_process::TRAINER_LANES;
 use crate::args::ChaosArgs;
 use crate::failed::failed;
 use crate::scratch::Scratch;
 
+mod asker;
 mod audit;
+mod backups;
 mod killed_trainers;
 mod links;
 mod plan;
 mod processes;
 mod report;
+mod sleepers;
+mod storm;
+mod tenant_process;
+mod tenants;
 mod trainer;
 mod trainer_process;
+mod waits;
 
+pub(super) use self::tenant_process::flood;
+pub(super) use self::tenants::TenantKind;
 pub(super) use self::trainer_process::train;
 
 /// Runs the bench and prints its figures. It fails, after the figures, if an episode is lost, doubled, invented or
@@ -67,30 +77,42 @@ pub(super) fn run(args: &ChaosArgs, out: &mut Output) -> Result<Status, Failure>
 fn measure(args: &ChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
     let before = Held::now()?;
     let each = (0..NODES).flat_map(|node| [Link::TrainerNode(node), Link::NodeCoordinator(node)]);
-    let all: Vec<Link> = each.chain([Link::TrainerCoordinator]).collect();
+    // What tenants send would pass the relays, too, and everybody would wait for their one thread.
+    let all: Vec<Link> = each.chain([Link::TrainerCoordinator]).filter(|_| !args.tenants).collect();
     let mut links = Links::open(&all).map_err(failed)?;
-    let mut processes = Processes::start(folder, NODES, &[TRAINER_LANES; TRAINERS], &links)?;
+    let quotas = [TRAINER_LANES, TRAINER_LANES, ASKER_LANES];
+    let mut processes = Processes::start(folder, NODES, &quotas, &links, args.python.as_deref())?;
     let connection = folder.join("connection");
     write_private(&connection, &format!("{}\n", processes.connection(None)))?;
     let cluster = connect(&processes.connection(links.address(Link::TrainerCoordinator)))?;
     let pool = cluster.open_pool(request()).map_err(failed)?;
     let run = pool.id();
-    let trainer = Trainer::begin(pool)?;
-    let others = processes.trainers(links.address(Link::TrainerCoordinator));
+    let trainer = Trainer::begin(pool, if args.tenants { THINKS } else { Duration::ZERO })?;
+    let mut others = processes.trainers(links.address(Link::TrainerCoordinator));
+    let asker = others.pop().filter(|_| args.tenants);
     let mut trainers = Trainers::start(folder, &others)?;
+    let tenants = || Tenants::prepare(folder, &processes, args.python.is_some());
+    let tenants = args.tenants.then(tenants).transpose()?;
     let progress = Progress::default();
-    let (storm, played) = thread::scope(|scope| {
+    let (storm, played, asked) = thread::scope(|scope| {
         let playing = scope.spawn(|| trainer.play(&progress));
-        let mut hit = FaultTargets { processes: &mut processes, links: &mut links, trainers: &mut trainers };
+        let asking = asker.as_deref().map(|asker| {
+            let progress = &progress;
+            scope.spawn(move || ask(asker, progress))
+        });
+        let mut hit =
+            FaultTargets { processes: &mut processes, links: &mut links, trainers: &mut trainers, tenants };
         let storm = Storm::new(args, &progress).rage(&mut hit);
         progress.end.store(true, Ordering::Relaxed);
-        (storm, playing.join())
+        (storm, playing.join(), asking.map(|asking| asking.join()))
     });
-    let (pool, mut seen) = played.map_err(|_| Failure::new(Status::Failed, "the trainer panicked"))?;
+    let panicked = |_| Failure::new(Status::Failed, "a client panicked");
+    let (pool, mut seen) = played.map_err(panicked)?;
     if let Some(failure) = seen.failure.take() {
         return Err(failure);
     }
     let storm = storm?;
+    let asked: Option<Asked> = asked.transpose().map_err(panicked)?.transpose()?;
     // Those that are left are killed when nothing else happens: there is no excuse for what becomes of their lanes.
     thread::sleep(killed_trainers::SETTLED);
     trainers.turn(Instant::now())?;
@@ -112,14 +134,23 @@ fn measure(args: &ChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
         socket_files: socket_files(folder)?,
     };
     let compared = Compared { audit, trainers: of_trainers, leaked, datagrams_lost };
-    Ok(ChaosResult::of(args, &storm, compared, &seen, &progress.fills(), &resident))
+    let waits = progress.waits.figures();
+    let beside = asked.map(|asked| BesideTenants { tenants: storm.tenants.clone(), waits, asked });
+    Ok(ChaosResult::of(args, &storm, compared, &seen, (&progress.fills()[..], &resident[..]), beside))
 }
 
+/// Connects, also while the coordinator is away for as long as a backup of it takes to be restored on a busy machine.
 fn connect(connection: &str) -> Result<Cluster, Failure> {
     let address: Address = connection.parse().map_err(failed)?;
     let options =
         ConnectOptions { timeout: PATIENCE, transport: Some(Transport::Quic), ..ConnectOptions::default() };
-    Cluster::connect(&address, options, None).map_err(failed)
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match Cluster::connect(&address, options.clone(), None) {
+            Err(_) if Instant::now() < until => thread::sleep(LOOK_AGAIN),
+            connected => return connected.map_err(failed),
+        }
+    }
 }
 
 fn request() -> PoolRequest {
@@ -204,305 +235,6 @@ fn socket_files(folder: &Path) -> Result<u64, Failure> {
     Ok(found)
 }
 
-/// The faults, and how the trainer copes with them.
-struct Storm<'a> {
-    args: &'a ChaosArgs,
-    progress: &'a Progress,
-    plan: Plan,
-    began: Instant,
-    faults: Faults,
-    /// Faults that hit lanes, until the trainer has recovered from them.
-    open: Vec<Open>,
-    recoveries: Vec<Recovery>,
-    /// All faults that happened, in their order.
-    happened: Vec<Happened>,
-    /// Samples of the trainer's process, once a second.
-    samples: Vec<Sample>,
-    /// Resources that coordinator and nodes held before the first fault.
-    held: Vec<Held>,
-    undisturbed: f64,
-    disturbed: f64,
-}
-
-/// A fault that hit lanes, and from which the trainer has not recovered.
-#[derive(Debug, Clone, Copy)]
-struct Open {
-    kind: Kind,
-    since: Instant,
-    lasts: Duration,
-    /// The batch after which the trainer has recovered. `None` while that is not known.
-    batch: Option<u64>,
-    /// Whether something was silent during it: a process was paused, or a link cut.
-    amid_silence: bool,
-    /// Whether the coordinator was away during it: without the coordinator no lane gets another place.
-    uncoordinated: bool,
-}
-
-/// A fault that happened, whether it hit lanes or not.
-#[derive(Debug, Clone)]
-struct Happened {
-    fault: Fault,
-    at: Instant,
-}
-
-/// Time for which a fault that hit lanes delayed the trainer.
-#[derive(Debug, Clone, Copy)]
-struct Recovery {
-    kind: Kind,
-    since: Instant,
-    /// Time from its beginning to the end of the first batch that was begun after it.
-    took: Duration,
-    /// The part of it for which the fault itself lasted.
-    lasted: Duration,
-    /// Whether something was silent during it.
-    amid_silence: bool,
-    /// Whether the coordinator was away during it.
-    uncoordinated: bool,
-}
-
-/// The kind of fault that delayed lanes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Kill,
-    Pause,
-    Fill,
-    Cut,
-}
-
-/// A sample of the trainer's process.
-#[derive(Debug, Clone, Copy)]
-struct Sample {
-    /// Seconds since the first fault.
-    seconds: f64,
-    resident: u64,
-    descriptors: u64,
-}
-
-/// Number of faults of each kind.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-struct Faults {
-    node_killed: u64,
-    node_paused: u64,
-    node_disk_full: u64,
-    coordinator_killed: u64,
-    coordinator_paused: u64,
-    coordinator_disk_full: u64,
-    link_cut: u64,
-    link_cut_one_way: u64,
-    trainer_killed: u64,
-}
-
-/// The processes and links to which faults happen.
-struct FaultTargets<'a> {
-    processes: &'a mut Processes,
-    links: &'a mut Links,
-    trainers: &'a mut Trainers,
-}
-
-impl<'a> Storm<'a> {
-    fn new(args: &'a ChaosArgs, progress: &'a Progress) -> Self {
-        Self {
-            args,
-            progress,
-            plan: Plan::new(args.seed, NODES, TRAINERS),
-            began: Instant::now(),
-            faults: Faults::default(),
-            open: Vec::new(),
-            recoveries: Vec::new(),
-            happened: Vec::new(),
-            samples: Vec::new(),
-            held: Vec::new(),
-            undisturbed: 0.0,
-            disturbed: 0.0,
-        }
-    }
-
-    /// Steps undisturbed for a while, then makes faults happen until there were enough for long enough, and waits until
-    /// everything that they hit runs again.
-    fn rage(mut self, hit: &mut FaultTargets<'_>) -> Result<Self, Failure> {
-        let quarter = Duration::from_secs(15 * u64::from(self.args.minutes));
-        let calm = quarter.clamp(LEAST_CALM, MOST_CALM);
-        self.began = Instant::now();
-        let steps = self.batches();
-        while self.began.elapsed() < calm && !self.trainer_has_failed() {
-            thread::sleep(LOOK_AGAIN);
-        }
-        self.undisturbed = self.rate(steps);
-        self.held = hit.processes.held()?;
-
-        let steps = self.batches();
-        self.began = Instant::now();
-        let time = Duration::from_secs(60 * u64::from(self.args.minutes));
-        let mut next = self.began;
-        let mut fault = self.plan.next();
-        let mut alone = false;
-        while self.began.elapsed() < time || self.kills() < self.args.kills {
-            let (now, well) = self.turn(hit)?;
-            let quiet = !alone || well && self.open.is_empty();
-            if !quiet {
-                next = now + fault.rest;
-            } else if now >= next {
-                if self.strike(hit, fault, now)? {
-                    self.happened.push(Happened { fault, at: now });
-                    (next, alone) = (now + fault.rest, fault.alone);
-                }
-                fault = self.plan.next();
-            }
-        }
-        let until = Instant::now() + PATIENCE;
-        while !self.turn(hit)?.1 || !self.open.is_empty() {
-            if Instant::now() >= until {
-                return Err(Failure::new(Status::Failed, "the trainer did not go on after the last fault"));
-            }
-        }
-        self.disturbed = self.rate(steps);
-        Ok(self)
-    }
-
-    /// Does what is due at this moment. Returns whether nothing is wrong except what the trainer has yet to recover
-    /// from.
-    fn turn(&mut self, hit: &mut FaultTargets<'_>) -> Result<(Instant, bool), Failure> {
-        thread::sleep(TURN);
-        let now = Instant::now();
-        let FaultTargets { processes, links, trainers } = hit;
-        trainers.turn(now)?;
-        let whole = links.turn(now);
-        let well = processes.turn(now)? && whole;
-        for fill in self.progress.fills().iter_mut().rev().take_while(|fill| fill.until.is_none()) {
-            let has_room = processes.node(&fill.node).is_none_or(|node| processes.has_room(node));
-            fill.until = has_room.then_some(now);
-        }
-        let batches = self.batches();
-        let silence = !whole || processes.is_one_paused();
-        let away = !processes.is_up(Target::Coordinator);
-        self.open.retain_mut(|open| {
-            open.amid_silence |= silence;
-            open.uncoordinated |= away;
-            // A full disk is noticed later than it is full: what counts is the first batch after it.
-            let known = open.batch.is_some() || now >= open.since + open.lasts;
-            let over = known && batches >= *open.batch.get_or_insert(batches + 2);
-            if over {
-                let took = now - open.since;
-                let Open { kind, since, lasts, amid_silence, uncoordinated, .. } = *open;
-                let lasted = lasts.min(took);
-                self.recoveries.push(Recovery { kind, since, took, lasted, amid_silence, uncoordinated });
-            }
-            !over
-        });
-        let seconds = self.began.elapsed().as_secs_f64();
-        if self.samples.last().is_none_or(|last| seconds - last.seconds >= SAMPLE_EVERY) {
-            let ProcessSample { resident_bytes: resident, .. } = ProcessSample::now().map_err(failed)?;
-            let Held { sockets, descriptors, .. } = Held::now()?;
-            self.samples.push(Sample { seconds, resident, descriptors: sockets + descriptors });
-        }
-        if self.trainer_has_failed() {
-            self.open.clear();
-            return Err(Failure::new(Status::Failed, "a step of the trainer failed"));
-        }
-        Ok((now, well))
-    }
-
-    /// Does harm to a process, and tells the trainers that lanes of theirs may be lost by it.
-    fn hurt(
-        &self,
-        hit: &mut FaultTargets<'_>,
-        (target, blow): (Target, ProcessFault),
-        lasts: Duration,
-        now: Instant,
-    ) -> Result<(), Failure> {
-        let FaultTargets { processes, trainers, .. } = hit;
-        let until = now + lasts;
-        if let (Some(node), ProcessFault::Kill | ProcessFault::Fill) = (processes.name(target), blow) {
-            trainers.harmed(node, if blow == ProcessFault::Fill { lasts } else { Duration::ZERO });
-        }
-        match blow {
-            ProcessFault::Kill => processes.kill(target, until),
-            ProcessFault::Pause => processes.pause(target, until),
-            ProcessFault::Fill => {
-                if let Some(node) = processes.name(target) {
-                    let fill = Fill { node: node.to_owned(), from: now, until: None };
-                    self.progress.fills().push(fill);
-                }
-                processes.fill(target, until)
-            }
-        }
-        .map_err(failed)
-    }
-
-    /// Makes a fault happen, if its target is well. Returns whether it happened.
-    fn strike(&mut self, hit: &mut FaultTargets<'_>, fault: Fault, now: Instant) -> Result<bool, Failure> {
-        let until = now + fault.lasts;
-        let (counter, kind, node) = match fault.harm {
-            Harm::Trainer(index) => {
-                let playing = hit.trainers.is_playing(index)?;
-                if playing {
-                    hit.trainers.kill(index, until).map_err(failed)?;
-                    self.faults.trainer_killed += 1;
-                }
-                return Ok(playing);
-            }
-            Harm::Link(link, _) if !hit.links.is_whole(link) => return Ok(false),
-            Harm::Process(target, _) if !hit.processes.is_up(target) => return Ok(false),
-            Harm::Process(target, ProcessFault::Fill) if !hit.processes.has_room(target) => return Ok(false),
-            Harm::Link(link, cut) => {
-                hit.links.cut(link, cut, until);
-                let counter = match cut {
-                    Cut::Both => &mut self.faults.link_cut,
-                    Cut::There | Cut::Back => &mut self.faults.link_cut_one_way,
-                };
-                let node = if let Link::TrainerNode(node) = link { Some(Target::Node(node)) } else { None };
-                (counter, Kind::Cut, node)
-            }
-            Harm::Process(target, blow) => {
-                self.hurt(hit, (target, blow), fault.lasts, now)?;
-                let is_node = matches!(target, Target::Node(_));
-                let faults = &mut self.faults;
-                let (counter, kind) = match (is_node, blow) {
-                    (true, ProcessFault::Kill) => (&mut faults.node_killed, Kind::Kill),
-                    (true, ProcessFault::Pause) => (&mut faults.node_paused, Kind::Pause),
-                    (true, ProcessFault::Fill) => (&mut faults.node_disk_full, Kind::Fill),
-                    (false, ProcessFault::Kill) => (&mut faults.coordinator_killed, Kind::Kill),
-                    (false, ProcessFault::Pause) => (&mut faults.coordinator_paused, Kind::Pause),
-                    (false, ProcessFault::Fill) => (&mut faults.coordinator_disk_full, Kind::Fill),
-                };
-                (counter, kind, is_node.then_some(target))
-            }
-        };
-        *counter += 1;
-        let name = node.and_then(|node| hit.processes.name(node));
-        if name.is_some_and(|name| self.progress.nodes().iter().any(|node| node == name)) {
-            // The batch after the one that is under way was begun later than this.
-            let batch = (kind != Kind::Fill).then(|| self.batches() + 2);
-            self.open.push(Open {
-                kind,
-                since: now,
-                lasts: fault.lasts,
-                batch,
-                amid_silence: false,
-                uncoordinated: false,
-            });
-        }
-        Ok(true)
-    }
-
-    fn kills(&self) -> u64 {
-        self.faults.node_killed + self.faults.coordinator_killed + self.faults.trainer_killed
-    }
-
-    fn batches(&self) -> u64 {
-        self.progress.batches.load(Ordering::Acquire)
-    }
-
-    /// Returns the steps a second since there were `steps` batches.
-    fn rate(&self, steps: u64) -> f64 {
-        (self.batches() - steps) as f64 * LANES as f64 / self.began.elapsed().as_secs_f64()
-    }
-
-    fn trainer_has_failed(&self) -> bool {
-        self.progress.failed.load(Ordering::Relaxed)
-    }
-}
-
 /// The env. Its episodes last some hundreds of steps, so that a long run has not too many of them.
 const ENV: &str = "Acrobot-v1";
 const LANES: usize = 64;
@@ -517,10 +249,6 @@ const SHIPPED_WITHIN: Duration = Duration::from_secs(60);
 /// Time within which sessions must end: connections are given up after 15 s, and a lease is 30 s.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
 const RELEASED_WITHIN: Duration = Duration::from_secs(10);
-/// Shortest time for which the trainer steps before the first fault: a quarter of the whole time, within these two.
-const LEAST_CALM: Duration = Duration::from_secs(5);
-const MOST_CALM: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-const TURN: Duration = Duration::from_millis(2);
-/// Seconds between samples of memory.
-const SAMPLE_EVERY: f64 = 1.0;
+/// Pause between steps beside tenants: a learner learns meanwhile.
+const THINKS: Duration = Duration::from_millis(5);

@@ -48,5 +48,6 @@ fn run(bench: &Bench, out: &mut Output) -> Result<Status, Failure> {
         Bench::FirstDone(args) => first_done::run(args, out),
         Bench::Chaos(args) => chaos::run(args, out),
         Bench::ChaosTrainer(args) => chaos::train(args),
+        Bench::ChaosTenant(args) => chaos::flood(args),
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::outcome::{Outcome, cargo, shown};
+use crate::python::{self, Stop};
 
 /// Makes the golden data anew with the real Gymnasium in a virtual environment under `target/` and compares
 /// it with what is committed. NumPy's sines differ in the last bit between CPUs; data that is not the same byte
@@ -68,6 +69,32 @@ pub(crate) fn release(root: &Path) -> Outcome {
     let binary = root.join("target/release/rollhouse");
     match shown(cargo(root, &arguments).env("ROLLHOUSE_BIN", binary)) {
         Ok(()) => Outcome::Passed("a cluster of the release build plays what an engine plays".to_owned()),
+        Err(what) => Outcome::Failed(what),
+    }
+}
+
+/// Has tenants flood a cluster of the release build whose processes die, whose disks fill and whose backups are restored,
+/// for [`CHAOS_MINUTES`], or as many as `ROLLHOUSE_CHAOS_MINUTES` says, with Python envs that sleep where there is Python.
+pub(crate) fn chaos(root: &Path) -> Outcome {
+    let build = ["build", "--quiet", "--release", "--locked", "-p", "rollhouse-bench"];
+    if let Err(what) = shown(&mut cargo(root, &build)) {
+        return Outcome::Failed(what);
+    }
+    let minutes = std::env::var("ROLLHOUSE_CHAOS_MINUTES").unwrap_or_else(|_| CHAOS_MINUTES.to_owned());
+    let mut chaos = Command::new(root.join("target/release/rollhouse-bench"));
+    chaos.args(["chaos", "--tenants", "--seed", "2026", "--minutes", &minutes]).current_dir(root);
+    let sleeps = match python::interpreter(root) {
+        Ok(interpreter) => {
+            chaos.arg("--python").arg(interpreter);
+            "envs that sleep among them".to_owned()
+        }
+        Err(Stop::Skipped(why)) => format!("without envs that sleep: {why}"),
+        Err(Stop::Failed(what)) => return Outcome::Failed(what),
+    };
+    match shown(&mut chaos) {
+        Ok(()) => {
+            Outcome::Passed(format!("{minutes} min beside tenants who flood, {sleeps}: nothing is lost"))
+        }
         Err(what) => Outcome::Failed(what),
     }
 }
@@ -189,3 +216,6 @@ pub(crate) fn aarch64(root: &Path) -> Outcome {
         Err(what) => Outcome::Failed(what),
     }
 }
+
+/// Minutes for which tenants flood.
+const CHAOS_MINUTES: &str = "30";

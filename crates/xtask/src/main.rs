@@ -93,8 +93,8 @@ usage: cargo xtask <command>
   ci           format, style, clippy, docs, tests: what a change must pass
   test         the tests, those of the Python package and of deploy/ included
   test --all   the tests, longer, and what is too heavy for every change: process tests of the release
-               build, the Python tests that need PyTorch and adapters, golden data made anew and compared,
-               object storage (a server that crates.io brings),
+               build, half an hour of chaos beside tenants who flood (ROLLHOUSE_CHAOS_MINUTES), the Python tests that
+               need PyTorch and adapters, golden data made anew and compared, object storage (a server that crates.io brings),
                other architectures, licences and advisories of all dependencies; with --from STEP, from that one on
   python       of the tests, those of the Python package alone; with --all, the heavy ones too
   deploy       of the tests, those of images, manifests, rules and dashboards alone; with --all, the heavy ones too

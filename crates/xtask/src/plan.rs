@@ -84,6 +84,7 @@ impl Plan {
         let steps = vec![
             LONG_TESTS,
             RELEASE,
+            CHAOS,
             DECODERS,
             OBJECTS,
             PYTHON,
@@ -207,6 +208,8 @@ const TESTS: Step = Step::new("tests", |root| tests_step::run(root, 1));
 const LONG_TESTS: Step = Step::new("long tests", |root| tests_step::run(root, SOAK_FACTOR));
 
 const RELEASE: Step = Step::new("release build", heavy::release);
+
+const CHAOS: Step = Step::new("chaos", heavy::chaos);
 
 const DECODERS: Step = Step::new("decoders", heavy::decoders);
 

@@ -44,6 +44,12 @@ pub(crate) fn tests(root: &Path) -> Outcome {
     })
 }
 
+/// Returns an interpreter with the newest Gymnasium and the package.
+pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, Stop> {
+    usable_python()?;
+    gymnasium(root, NEWEST_GYMNASIUM).with(&wheel(root)?)
+}
+
 /// Makes the virtual environments of [`tests`], which says what is wrong with them.
 pub(crate) fn environments(root: &Path) {
     let versions = [OLDEST_GYMNASIUM, NEWEST_GYMNASIUM].map(|version| gymnasium(root, version));

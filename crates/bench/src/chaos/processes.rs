@@ -16,14 +16,17 @@ use rollhouse_wire::{CertificateAuthority, NewToken, Role};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
 use super::audit::Held;
+use super::backups::Backups;
 use super::links::Links;
 use super::plan::{Link, Target};
+use super::sleepers::{PACKAGE, write_package};
 use crate::failed::failed;
 use crate::itself;
 
 /// The processes of a cluster. Killed when dropped.
 pub(super) struct Processes {
     folder: PathBuf,
+    pub(super) backups: Backups,
     coordinator: Service,
     nodes: Vec<Service>,
     /// The address at which the coordinator listens.
@@ -32,6 +35,8 @@ pub(super) struct Processes {
     credentials: String,
     /// The rest of the connection strings of trainers, each with a token of its own.
     of_trainers: Vec<String>,
+    /// Fingerprint of the authority.
+    authority: String,
 }
 
 /// One process, which comes back at the same address.
@@ -39,6 +44,10 @@ struct Service {
     name: String,
     child: Child,
     arguments: Vec<String>,
+    /// Arguments of the next start alone.
+    once: Vec<String>,
+    /// The folder in which Python packages are found, if it hosts Python envs.
+    packages: Option<PathBuf>,
     /// The time at which it is to be started or woken.
     due: Option<(Instant, Away)>,
     /// The time until which its disk is full.
@@ -61,7 +70,14 @@ enum Away {
 impl Processes {
     /// Makes an authority, certificates and tokens, starts all processes, and waits until the nodes have joined. They
     /// and the trainer reach each other by `links`. There is one more token for each of the quotas of lanes.
-    pub(super) fn start(folder: &Path, nodes: usize, quotas: &[u32], links: &Links) -> Result<Self, Failure> {
+    /// With an interpreter, nodes host the envs of [`sleepers`](super::sleepers), too.
+    pub(super) fn start(
+        folder: &Path,
+        nodes: usize,
+        quotas: &[u32],
+        links: &Links,
+        python: Option<&Path>,
+    ) -> Result<Self, Failure> {
         let authority_folder = folder.join("ca");
         private_folder(&authority_folder)?;
         let authority =
@@ -86,25 +102,30 @@ impl Processes {
             let listen = format!("coordinator.listen={address}");
             arguments(&["coordinator", "--data", COORDINATOR, "--set", &listen])
         };
-        let mut coordinator = Service::start(folder, COORDINATOR, line(ANY))?;
+        let mut coordinator = Service::start(folder, COORDINATOR, line(ANY), None)?;
         let address = coordinator.heard(folder, "listens on ")?;
         coordinator.arguments = line(&address);
         lead(links, Link::TrainerCoordinator, &address)?;
-        let with = |token| format!("token={token}&ca={}", authority.fingerprint());
+        let authority_print = authority.fingerprint().to_string();
+        let with = |token| format!("token={token}&ca={authority_print}");
         let (credentials, of_trainers) = (with(token), of_trainers.into_iter().map(with).collect());
         let mut all = Self {
             folder: folder.to_owned(),
+            backups: Backups::new(folder),
             coordinator,
             nodes: Vec::new(),
             address: address.clone(),
             credentials,
             of_trainers,
+            authority: authority_print,
         };
+        let packages = python.map(|_| write_package(folder)).transpose()?;
         for index in 0..nodes {
             let name = format!("node-{index}");
             identity(Role::Node, &name)?;
             lead(links, Link::NodeCoordinator(index), &address)?;
-            all.nodes.push(start_node(folder, &name, index, links)?);
+            let python = python.zip(packages.as_deref());
+            all.nodes.push(start_node(folder, (&name, index), &address, links, python)?);
         }
         Ok(all)
     }
@@ -119,6 +140,48 @@ impl Processes {
     pub(super) fn trainers(&self, instead: Option<SocketAddr>) -> Vec<String> {
         let address = instead.map_or_else(|| self.address.clone(), |address| address.to_string());
         self.of_trainers.iter().map(|credentials| format!("rollhouse://{address}?{credentials}")).collect()
+    }
+
+    /// Makes a token, and returns a connection string with it.
+    pub(super) fn tenant(&self, name: &str, role: Role, max_lanes: Option<u32>) -> Result<String, Failure> {
+        let tokens = token::open(&self.folder.join(COORDINATOR))?;
+        let new =
+            NewToken { name: name.to_owned(), role, max_lanes, reads: None, lifetime: None, join: None };
+        let made = tokens.create(&new, std::time::SystemTime::now()).map_err(token::failure)?.1;
+        Ok(format!("rollhouse://{}?token={made}&ca={}", self.address, self.authority))
+    }
+
+    /// Kills the coordinator and puts a backup in place of its folder, unless it is not well or its folder is being
+    /// copied. Returns whether it did.
+    pub(super) fn restore(&mut self) -> io::Result<bool> {
+        let coordinator = &mut self.coordinator;
+        if coordinator.due.is_some() || coordinator.full.is_some() || !self.backups.can_restore() {
+            return Ok(false);
+        }
+        coordinator.child.kill()?;
+        coordinator.child.wait()?;
+        // It is started when its folder is there.
+        coordinator.due = Some((Instant::now() + RESTORED_WITHIN, Away::Killed));
+        self.backups.restore();
+        Ok(true)
+    }
+
+    /// Starts a restored coordinator once its folder is there, and once more if nodes have seen a later one.
+    fn turn_backups(&mut self, now: Instant) -> Result<(), Failure> {
+        let Self { folder, backups, coordinator, .. } = self;
+        if backups.has_restored()? {
+            coordinator.due = Some((now, Away::Killed));
+            backups.look_for_refusals(&log_of(folder, COORDINATOR), now)?;
+        }
+        if coordinator.due.is_none()
+            && let Some(term) = backups.least_term(now)?
+        {
+            coordinator.child.kill().map_err(failed)?;
+            coordinator.child.wait().map_err(failed)?;
+            coordinator.once = vec!["--least-term".to_owned(), term];
+            coordinator.due = Some((now, Away::Killed));
+        }
+        Ok(())
     }
 
     /// Returns the node with that name.
@@ -198,6 +261,7 @@ impl Processes {
 
     /// Brings back the processes that are due, and returns whether all run. Fails if one ended by itself.
     pub(super) fn turn(&mut self, now: Instant) -> Result<bool, Failure> {
+        self.turn_backups(now)?;
         let Self { folder, coordinator, nodes, .. } = self;
         let mut all = true;
         for service in std::iter::once(coordinator).chain(nodes) {
@@ -208,7 +272,8 @@ impl Processes {
                     service.due = None;
                 }
                 Some((_, Away::Killed)) => {
-                    service.child = spawn(folder, &service.name, rollhouse(&service.arguments)?)?;
+                    let command = service.command()?;
+                    service.child = spawn(folder, &service.name, command)?;
                     service.started = Instant::now();
                     service.due = None;
                     service.started_full = service.full.is_some();
@@ -267,18 +332,34 @@ fn lead(links: &Links, link: Link, to: &str) -> Result<(), Failure> {
     to.parse().map(|to| links.lead(link, to)).map_err(unparsable)
 }
 
-/// Starts a node, which has its certificate, and waits until it has joined.
-fn start_node(folder: &Path, name: &str, index: usize, links: &Links) -> Result<Service, Failure> {
-    let dialled = |link| links.address(link).map_or_else(String::new, |to| to.to_string());
-    let coordinator = dialled(Link::NodeCoordinator(index));
-    let advertise = format!("node.advertise={}", dialled(Link::TrainerNode(index)));
+/// Starts a node, which has its certificate, and waits until it has joined. `python` is its interpreter and the folder of
+/// its packages.
+fn start_node(
+    folder: &Path,
+    (name, index): (&str, usize),
+    coordinator: &str,
+    links: &Links,
+    python: Option<(&Path, &Path)>,
+) -> Result<Service, Failure> {
+    let dialled = |link| links.address(link).map(|to| to.to_string());
+    let coordinator = dialled(Link::NodeCoordinator(index)).unwrap_or_else(|| coordinator.to_owned());
     let line = |listen: &str| {
-        let listen = format!("node.listen={listen}");
-        let seal = format!("spool.seal_after={SEAL_AFTER}");
-        let sets = ["--set", &listen, "--set", &advertise, "--set", &seal];
-        arguments(&[&["node", "--data", name, "--coordinator", &coordinator][..], &sets].concat())
+        let mut sets = vec![format!("node.listen={listen}"), format!("spool.seal_after={SEAL_AFTER}")];
+        match dialled(Link::TrainerNode(index)) {
+            Some(to) => sets.push(format!("node.advertise={to}")),
+            // Tenants have it compute without end: each has a part of the one machine.
+            None => sets.push("node.threads=1".to_owned()),
+        }
+        if let Some((interpreter, _)) = python {
+            sets.push(format!("python.interpreter={}", interpreter.display()));
+            sets.push(format!("python.allow=gymnasium,{PACKAGE}"));
+        }
+        let mut line = vec!["node", "--data", name, "--coordinator", &coordinator];
+        sets.iter().for_each(|set| line.extend(["--set", set]));
+        arguments(&line)
     };
-    let mut node = Service::start(folder, name, line(ANY))?;
+    let packages = python.map(|(_, packages)| packages);
+    let mut node = Service::start(folder, name, line(ANY), packages)?;
     let listens = node.heard(folder, "listens on ")?;
     node.heard(folder, "joined the coordinator")?;
     let listens = listens.split(' ').next().unwrap_or_default();
@@ -288,14 +369,21 @@ fn start_node(folder: &Path, name: &str, index: usize, links: &Links) -> Result<
 }
 
 impl Service {
-    fn start(folder: &Path, name: &str, arguments: Vec<String>) -> Result<Self, Failure> {
-        let child = spawn(folder, name, rollhouse(&arguments)?)?;
+    fn start(
+        folder: &Path,
+        name: &str,
+        arguments: Vec<String>,
+        packages: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let child = spawn(folder, name, rollhouse(&arguments, packages)?)?;
         let name = name.to_owned();
         let started = Instant::now();
         Ok(Self {
             name,
             child,
             arguments,
+            once: Vec::new(),
+            packages: packages.map(Path::to_owned),
             due: None,
             full: None,
             started,
@@ -319,6 +407,13 @@ impl Service {
             }
             std::thread::sleep(LOOK_AGAIN);
         }
+    }
+
+    /// Returns the command that starts it again.
+    fn command(&mut self) -> Result<Command, Failure> {
+        let mut command = rollhouse(&self.arguments, self.packages.as_deref())?;
+        command.args(self.once.drain(..));
+        Ok(command)
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
@@ -366,9 +461,12 @@ pub(super) fn spawn(folder: &Path, name: &str, mut command: Command) -> Result<C
     command.spawn().map_err(failed)
 }
 
-fn rollhouse(arguments: &[String]) -> Result<Command, Failure> {
+fn rollhouse(arguments: &[String], packages: Option<&Path>) -> Result<Command, Failure> {
     let mut command = itself::command().map_err(failed)?;
     command.args(arguments);
+    if let Some(packages) = packages {
+        command.env("PYTHONPATH", packages);
+    }
     Ok(command)
 }
 
@@ -398,6 +496,8 @@ pub(super) const COORDINATOR: &str = "coordinator";
 /// An address that can be reached from this machine only, at any free port.
 const ANY: &str = "127.0.0.1:0";
 const VALIDITY: Duration = Duration::from_secs(30 * 86_400);
+/// Longest time for which a backup is put in place of the coordinator's folder.
+const RESTORED_WITHIN: Duration = Duration::from_secs(3_600);
 const START_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Time within which a process has read and written the files for its start, also on a busy machine.

@@ -9,8 +9,10 @@ use serde::Serialize;
 
 use super::audit::{Audit, Held};
 use super::killed_trainers::TrainersAudit;
+use super::storm::{Faults, Kind, Recovery, Sample, Storm};
+use super::tenants::BesideTenants;
 use super::trainer::{Fill, Seen};
-use super::{ENV, Faults, Kind, LANES, NODES, Recovery, Sample, Storm};
+use super::{ENV, LANES, NODES};
 use crate::args::ChaosArgs;
 
 /// The output of `--json`; the field names are part of the interface.
@@ -34,6 +36,9 @@ pub(super) struct ChaosResult {
     pub(super) audit: Audited,
     trainers: TrainersAudit,
     memory: Memory,
+    /// Present if tenants flooded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    beside_tenants: Option<BesideTenants>,
 }
 
 /// Times from a fault of a node that has lanes, or of the link to it, to the first step of all lanes that was begun
@@ -150,8 +155,8 @@ impl ChaosResult {
         storm: &Storm<'_>,
         compared: Compared,
         seen: &Seen,
-        fills: &[Fill],
-        resident: &[u64],
+        (fills, resident): (&[Fill], &[u64]),
+        beside_tenants: Option<BesideTenants>,
     ) -> Self {
         let Compared { audit, trainers, leaked, datagrams_lost } = compared;
         let audit = Audited {
@@ -191,6 +196,7 @@ impl ChaosResult {
             audit,
             trainers,
             memory: Memory::of(&storm.samples, seconds, resident),
+            beside_tenants,
         }
     }
 
@@ -204,11 +210,12 @@ impl ChaosResult {
         writeln!(
             out,
             "Nodes were killed {node_killed} times, paused {node_paused} times and had a full disk {node_disk_full} \
-             times, the coordinator {}, {} and {} times, trainers were killed {} times. Links were cut {link_cut} times, and one way \
+             times, the coordinator {}, {} and {} times, and {} backups of it were restored; trainers were killed {} times. Links were cut {link_cut} times, and one way \
              {link_cut_one_way} times: {} datagrams were lost.",
             faults.coordinator_killed,
             faults.coordinator_paused,
             faults.coordinator_disk_full,
+            faults.coordinator_restored,
             faults.trainer_killed,
             Count(self.datagrams_lost)
         )?;
@@ -236,14 +243,16 @@ impl ChaosResult {
         )?;
         self.audit.print(out)?;
         self.trainers.print(out)?;
-        self.memory.print(out)
+        self.memory.print(out)?;
+        self.beside_tenants.as_ref().map_or(Ok(()), |beside| beside.print(out))
     }
 }
 
 impl ChaosResult {
     /// Returns whether nothing was lost, doubled, invented or changed, and nothing is left over.
     pub(super) fn is_clean(&self) -> bool {
-        self.audit.is_clean() && self.trainers.is_clean()
+        let beside = self.beside_tenants.as_ref().is_none_or(BesideTenants::is_clean);
+        self.audit.is_clean() && self.trainers.is_clean() && beside
     }
 }
 

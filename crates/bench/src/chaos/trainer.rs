@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -11,6 +12,7 @@ use rollhouse_core::{ColumnMut, random_bits};
 use rollhouse_engine::{Engine, EngineConfig, Frame, Reset};
 use rollhouse_env::Registry;
 
+use super::waits::{Call, WaitBook};
 use super::{ENV, LANES};
 use crate::failed::failed;
 use crate::seed::SEED;
@@ -24,6 +26,8 @@ pub(super) struct Progress {
     pub(super) nodes: Mutex<Vec<String>>,
     /// The times in which a node's disk was full; the end of a time is known once the disk has room again.
     pub(super) fills: Mutex<Vec<Fill>>,
+    /// How long honest clients waited.
+    pub(super) waits: WaitBook,
     /// Whether it is to end.
     pub(super) end: AtomicBool,
     /// Whether a step has failed.
@@ -98,6 +102,8 @@ pub(super) fn digest(length: u64, total_reward: f64) -> u64 {
 pub(super) struct Trainer {
     pool: Pool,
     engine: Engine,
+    /// Pause after each step.
+    thinks: Duration,
     turn: u64,
     seen: Seen,
     began: Instant,
@@ -108,7 +114,7 @@ pub(super) struct Trainer {
 
 impl Trainer {
     /// Begins the episodes of the pool and the engine.
-    pub(super) fn begin(mut pool: Pool) -> Result<Self, Failure> {
+    pub(super) fn begin(mut pool: Pool, thinks: Duration) -> Result<Self, Failure> {
         let entry = Registry::builtin().get(ENV).map_err(failed)?;
         let mut engine = Engine::new(&entry, EngineConfig::new(LANES), None).map_err(failed)?;
         let reset = Reset::seeded(SEED, LANES);
@@ -116,7 +122,7 @@ impl Trainer {
         let lanes = vec![Vec::new(); LANES];
         let seen = Seen { differing: u64::from(!same), lanes, nodes: Vec::new(), failure: None };
         let (open, nodes) = (vec![(0, 0.0); LANES], vec![usize::MAX; LANES]);
-        Ok(Self { pool, engine, turn: 0, seen, began: Instant::now(), open, nodes })
+        Ok(Self { pool, engine, thinks, turn: 0, seen, began: Instant::now(), open, nodes })
     }
 
     /// Steps until it is told to end or a step fails.
@@ -128,6 +134,9 @@ impl Trainer {
                 break;
             }
             progress.batches.fetch_add(1, Ordering::Release);
+            if !self.thinks.is_zero() {
+                thread::sleep(self.thinks);
+            }
         }
         (self.pool, self.seen)
     }
@@ -139,6 +148,7 @@ impl Trainer {
         let asked = Instant::now();
         let there = self.pool.step().map_err(failed)?;
         let answered = Instant::now();
+        progress.waits.add(Call::Step, answered - asked);
         let here = self.engine.step().map_err(failed)?;
         self.seen.differing += u64::from(!same(&there, &here));
         look(&self.pool, &mut self.nodes, &mut self.seen.nodes, progress);
