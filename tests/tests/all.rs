@@ -14,6 +14,7 @@ mod exports;
 mod folders;
 mod fork;
 mod hostile;
+mod hostile_texts;
 mod hosts;
 mod interrupted;
 mod joining;

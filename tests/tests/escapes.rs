@@ -6,21 +6,26 @@ use std::path::Path;
 use rollhouse_tests::{Done, Folder, json_lines, rollhouse, succeed};
 
 /// Clears the screen, sets the title, begins a line of its own, colours by C1, turns the direction, hides a character.
-const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}\r\nall is well\u{9b}31m\u{202e}\u{2066}\u{200f}\u{61c}\u{2028}\u{200b}\u{7f}y";
+pub(crate) const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}\r\nall is well\u{9b}31m\u{202e}\u{2066}\u{200f}\u{61c}\u{2028}\u{200b}\u{7f}y";
 
 /// Runs a command line, whose `{}` is the hostile text, and looks at all that it prints.
-fn check(data: &Path, line: &str) -> Done {
+pub(crate) fn check(data: &Path, line: &str) -> Done {
     let mut words = line.split(' ');
     let mut command = rollhouse(data, words.next().unwrap());
     command.args(words.map(|word| word.replace("{}", HOSTILE)));
     let done = Done::of(command.output().unwrap());
     for (stream, text) in [("stdout", &done.stdout), ("stderr", &done.stderr)] {
-        let raw =
-            |char: &char| char.is_control() && *char != '\n' || HOSTILE.contains(*char) && !char.is_ascii();
+        let raw = |char: &char| char.is_control() && *char != '\n' || is_raw(*char);
         assert_eq!(text.chars().find(raw), None, "{line}: {stream}: {text:?}");
         assert!(!text.lines().any(|line| line.starts_with("all is well")), "{line}: {stream}: {text:?}");
     }
     done
+}
+
+/// Whether it is one of the hostile text's characters that no program writes by itself: controls of C1, and those that
+/// turn the direction of a text or take no place.
+pub(crate) fn is_raw(char: char) -> bool {
+    HOSTILE.contains(char) && !char.is_ascii()
 }
 
 /// Symptom: a note or an argument cleared the terminal of whoever listed it, set its title, or began a line

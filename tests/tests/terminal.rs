@@ -67,7 +67,7 @@ fn progress_stays_on_one_line_of_terminals_of_any_width() {
 }
 
 /// `rollhouse replay play` on a terminal of its own.
-struct Viewer {
+pub(crate) struct Viewer {
     child: Child,
     /// The program's side, which is kept so that its modes can be looked at in the end.
     written: File,
@@ -78,7 +78,7 @@ struct Viewer {
 
 impl Viewer {
     /// On a terminal that takes no pictures of pixels.
-    fn start(data: &Path, line: &str) -> Self {
+    pub(crate) fn start(data: &Path, line: &str) -> Self {
         Self::start_on(data, line, "\x1b[?62;22c")
     }
 
@@ -95,7 +95,7 @@ impl Viewer {
     }
 
     /// Runs a command line.
-    fn run(line: &str) -> Self {
+    pub(crate) fn run(line: &str) -> Self {
         let (written, shown) = terminal(100);
         let side = || Stdio::from(written.try_clone().expect("it is open"));
         // In a session of its own: the terminal that a person runs the tests on has another size.
@@ -111,7 +111,7 @@ impl Viewer {
     ///
     /// # Panics
     /// If it is not written within [`PATIENCE`], which is a test that waits for what never comes.
-    fn wait_for(&mut self, wanted: &str) {
+    pub(crate) fn wait_for(&mut self, wanted: &str) {
         let (mut part, mut looked_at, began) = ([0; 4096], 0, Instant::now());
         while !self.text[looked_at..].windows(wanted.len()).any(|found| found == wanted.as_bytes()) {
             looked_at = self.text.len().saturating_sub(wanted.len());
@@ -123,12 +123,12 @@ impl Viewer {
         }
     }
 
-    fn text(&self) -> Cow<'_, str> {
+    pub(crate) fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.text)
     }
 
     /// Presses keys, and waits for what they have shown.
-    fn press(&mut self, keys: &str, wanted: &str) {
+    pub(crate) fn press(&mut self, keys: &str, wanted: &str) {
         self.text.clear();
         self.shown.write_all(keys.as_bytes()).expect("the terminal is there");
         self.wait_for(wanted);
