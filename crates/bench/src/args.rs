@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use rollhouse_cli::args::{lanes, threads};
 use rollhouse_core::AutoresetMode;
 use rollhouse_env::InstructionSet;
-
-use crate::chaos::TenantKind;
+use serde::Serialize;
 
 /// Measure how fast this machine, or a cluster on it, is
 #[derive(Debug, Parser)]
@@ -45,6 +44,30 @@ pub(crate) struct ChaosTrainerArgs {
     /// File with the connection string
     #[arg(long, value_name = "FILE")]
     pub(crate) connect: PathBuf,
+}
+
+/// What a tenant does without a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TenantKind {
+    /// Connects to coordinator and nodes, and keeps the connections.
+    Connections,
+    /// Asks all that a viewer may ask.
+    Questions,
+    /// Asks for long answers and reads none.
+    Unread,
+    /// Opens recorded episodes as sessions, and watches them.
+    Replays,
+    /// Opens pools, and leaves them open.
+    Pools,
+    /// Steps many lanes of many sessions.
+    Steps,
+    /// Begins rollouts that play by themselves.
+    Rollouts,
+    /// Asks for ever new Python envs, whose constructors sleep.
+    Learning,
+    /// Steps Python envs whose steps sleep.
+    Sleepers,
 }
 
 #[derive(Debug, Args)]

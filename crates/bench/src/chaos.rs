@@ -19,7 +19,7 @@ use rollhouse_client::{Address, Cluster, ConnectOptions, OnLoss, Pool, PoolReque
 use rollhouse_core::RunId;
 use rollhouse_wire::Spread;
 
-use self::asker::{ASKER_LANES, Asked, ask};
+use self::asker::{ASKER_LANES, AskerFigures, ask};
 use self::audit::{Audit, Held};
 use self::killed_trainers::{Lives, Trainers, TrainersAudit};
 use self::links::Links;
@@ -39,6 +39,7 @@ mod audit;
 mod backups;
 mod killed_trainers;
 mod links;
+mod logged;
 mod plan;
 mod processes;
 mod report;
@@ -51,7 +52,6 @@ mod trainer_process;
 mod waits;
 
 pub(super) use self::tenant_process::flood;
-pub(super) use self::tenants::TenantKind;
 pub(super) use self::trainer_process::train;
 
 /// Runs the bench and prints its figures. It fails, after the figures, if an episode is lost, doubled, invented or
@@ -94,25 +94,8 @@ fn measure(args: &ChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
     let tenants = || Tenants::prepare(folder, &processes, args.python.is_some());
     let tenants = args.tenants.then(tenants).transpose()?;
     let progress = Progress::default();
-    let (storm, played, asked) = thread::scope(|scope| {
-        let playing = scope.spawn(|| trainer.play(&progress));
-        let asking = asker.as_deref().map(|asker| {
-            let progress = &progress;
-            scope.spawn(move || ask(asker, progress))
-        });
-        let mut hit =
-            FaultTargets { processes: &mut processes, links: &mut links, trainers: &mut trainers, tenants };
-        let storm = Storm::new(args, &progress).rage(&mut hit);
-        progress.end.store(true, Ordering::Relaxed);
-        (storm, playing.join(), asking.map(|asking| asking.join()))
-    });
-    let panicked = |_| Failure::new(Status::Failed, "a client panicked");
-    let (pool, mut seen) = played.map_err(panicked)?;
-    if let Some(failure) = seen.failure.take() {
-        return Err(failure);
-    }
-    let storm = storm?;
-    let asked: Option<Asked> = asked.transpose().map_err(panicked)?.transpose()?;
+    let hit = FaultTargets { processes: &mut processes, links: &mut links, trainers: &mut trainers, tenants };
+    let (storm, (pool, seen), asked) = play(args, trainer, asker.as_deref(), hit, &progress)?;
     // Those that are left are killed when nothing else happens: there is no excuse for what becomes of their lanes.
     thread::sleep(killed_trainers::SETTLED);
     trainers.turn(Instant::now())?;
@@ -137,6 +120,32 @@ fn measure(args: &ChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
     let waits = progress.waits.figures();
     let beside = asked.map(|asked| BesideTenants { tenants: storm.tenants.clone(), waits, asked });
     Ok(ChaosResult::of(args, &storm, compared, &seen, (&progress.fills()[..], &resident[..]), beside))
+}
+
+/// What a storm has left: itself, what the trainer has seen, and what the asker has.
+type Played<'a> = (Storm<'a>, (Pool, Seen), Option<AskerFigures>);
+
+/// Plays until the storm is over: the trainer and, if there is one, the asker beside it. Tenants have ended then.
+fn play<'a>(
+    args: &'a ChaosArgs,
+    trainer: Trainer,
+    asker: Option<&str>,
+    mut hit: FaultTargets<'_>,
+    progress: &'a Progress,
+) -> Result<Played<'a>, Failure> {
+    let (storm, played, asked) = thread::scope(|scope| {
+        let playing = scope.spawn(|| trainer.play(progress));
+        let asking = asker.map(|asker| scope.spawn(move || ask(asker, progress)));
+        let storm = Storm::new(args, progress).rage(&mut hit);
+        progress.end.store(true, Ordering::Relaxed);
+        (storm, playing.join(), asking.map(|asking| asking.join()))
+    });
+    let panicked = |_| Failure::new(Status::Failed, "a client panicked");
+    let (pool, mut seen) = played.map_err(panicked)?;
+    match seen.failure.take() {
+        Some(failure) => Err(failure),
+        None => Ok((storm?, (pool, seen), asked.transpose().map_err(panicked)?.transpose()?)),
+    }
 }
 
 /// Connects, also while the coordinator is away for as long as a backup of it takes to be restored on a busy machine.

@@ -20,7 +20,7 @@ pub(super) const ASKER_LANES: u32 = 8;
 
 /// What became of the requests; the field names are part of the interface.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Asked {
+pub(super) struct AskerFigures {
     pub(super) questions: u64,
     pub(super) openings: u64,
     /// Number of requests that were refused or not answered.
@@ -30,9 +30,9 @@ pub(super) struct Asked {
 }
 
 /// Asks until the trainer is to end.
-pub(super) fn ask(connection: &str, progress: &Progress) -> Result<Asked, Failure> {
+pub(super) fn ask(connection: &str, progress: &Progress) -> Result<AskerFigures, Failure> {
     let cluster = connect(connection)?;
-    let mut asked = Asked::default();
+    let mut asked = AskerFigures::default();
     while !progress.end.load(Ordering::Relaxed) {
         let began = Instant::now();
         asked.questions += 1;
@@ -46,7 +46,7 @@ pub(super) fn ask(connection: &str, progress: &Progress) -> Result<Asked, Failur
     Ok(asked)
 }
 
-impl Asked {
+impl AskerFigures {
     fn note(&mut self, done: Result<(), Failure>) {
         if let Err(failure) = done {
             self.failed += 1;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rollhouse_cli::failure::{Failure, Status};
 
-use super::processes::{COORDINATOR, log_of};
+use super::logged::{COORDINATOR, log_of};
 use crate::failed::failed;
 use crate::itself;
 

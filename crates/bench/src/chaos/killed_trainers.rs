@@ -17,7 +17,7 @@ use rollhouse_core::RunId;
 use serde::Serialize;
 
 use super::audit::{Entry, Stored, finished_of};
-use super::processes::{log_of, spawn};
+use super::logged::{log_of, spawn};
 use super::trainer::FOUND_WITHIN;
 use super::trainer_process::{SeenEpisode, TrainerLine, now_ms};
 use crate::failed::failed;

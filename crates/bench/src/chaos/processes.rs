@@ -1,11 +1,11 @@
 //! A cluster of processes of this program, a coordinator and nodes, which are started, killed, paused and started
 //! again.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rollhouse_cli::certs::{authority_failure, write_identity};
@@ -18,6 +18,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 use super::audit::Held;
 use super::backups::Backups;
 use super::links::Links;
+use super::logged::{COORDINATOR, log_of, spawn};
 use super::plan::{Link, Target};
 use super::sleepers::{PACKAGE, write_package};
 use crate::failed::failed;
@@ -453,14 +454,6 @@ impl Drop for Service {
     }
 }
 
-/// Starts a process in `folder`; its output goes to the log of that name there.
-pub(super) fn spawn(folder: &Path, name: &str, mut command: Command) -> Result<Child, Failure> {
-    let log = File::options().create(true).append(true).open(log_of(folder, name)).map_err(failed)?;
-    command.current_dir(folder).stdin(Stdio::null());
-    command.stdout(log.try_clone().map_err(failed)?).stderr(log);
-    command.spawn().map_err(failed)
-}
-
 fn rollhouse(arguments: &[String], packages: Option<&Path>) -> Result<Command, Failure> {
     let mut command = itself::command().map_err(failed)?;
     command.args(arguments);
@@ -487,12 +480,6 @@ fn unparsable(error: std::net::AddrParseError) -> Failure {
     Failure::of(Status::Failed, &error)
 }
 
-pub(super) fn log_of(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!("{name}.log"))
-}
-
-/// The name of the coordinator's process and data folder.
-pub(super) const COORDINATOR: &str = "coordinator";
 /// An address that can be reached from this machine only, at any free port.
 const ANY: &str = "127.0.0.1:0";
 const VALIDITY: Duration = Duration::from_secs(30 * 86_400);

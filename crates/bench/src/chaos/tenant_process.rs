@@ -17,8 +17,7 @@ use rollhouse_wire::{
 use rustix::process::nice;
 
 use super::sleepers::{sleeping_constructor, sleeping_step};
-use super::tenants::TenantKind;
-use crate::args::ChaosTenantArgs;
+use crate::args::{ChaosTenantArgs, TenantKind};
 use crate::failed::failed;
 
 /// Floods until it is killed.

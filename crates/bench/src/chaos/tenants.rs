@@ -13,35 +13,13 @@ use rollhouse_cli::output::Output;
 use rollhouse_wire::Role;
 use serde::Serialize;
 
-use super::asker::Asked;
-use super::processes::{Processes, log_of, spawn};
+use super::asker::AskerFigures;
+use super::logged::{log_of, spawn};
+use super::processes::Processes;
 use super::waits::{CallWaits, WaitFigures};
+use crate::args::TenantKind;
 use crate::failed::failed;
 use crate::itself;
-
-/// What a tenant does without a pause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum TenantKind {
-    /// Connects to coordinator and nodes, and keeps the connections.
-    Connections,
-    /// Asks all that a viewer may ask.
-    Questions,
-    /// Asks for long answers and reads none.
-    Unread,
-    /// Opens recorded episodes as sessions, and watches them.
-    Replays,
-    /// Opens pools, and leaves them open.
-    Pools,
-    /// Steps many lanes of many sessions.
-    Steps,
-    /// Begins rollouts that play by themselves.
-    Rollouts,
-    /// Asks for ever new Python envs, whose constructors sleep.
-    Learning,
-    /// Steps Python envs whose steps sleep.
-    Sleepers,
-}
 
 impl TenantKind {
     const fn role(self) -> Role {
@@ -90,7 +68,7 @@ pub(super) struct TenantFigures {
 pub(super) struct BesideTenants {
     pub(super) tenants: Vec<TenantFigures>,
     pub(super) waits: Vec<CallWaits>,
-    pub(super) asked: Asked,
+    pub(super) asked: AskerFigures,
 }
 
 impl BesideTenants {
@@ -120,7 +98,7 @@ impl BesideTenants {
             let [median, most, longest] = ratios.map(ms);
             writeln!(out, "  {call:<9} ratio            : {median}, {most}, {longest}")?;
         }
-        let Asked { questions, openings, failed, first } = &self.asked;
+        let AskerFigures { questions, openings, failed, first } = &self.asked;
         writeln!(
             out,
             "Of {} questions and openings of the honest {failed} failed.",
