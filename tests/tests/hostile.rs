@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
+use std::time::Duration;
 
 use rollhouse_client::{
     Address, Cluster as Connection, ConnectOptions, OnLoss, Pool, PoolRequest, StepError, Transport,
@@ -261,4 +262,28 @@ fn who_finishes_an_episode_twice_costs_nobody_else_an_episode() {
     assert_eq!(aside.len(), 1, "{aside:?}");
     assert_eq!(aside[0]["id"], of_run(open.pool));
     succeed(cluster.folder(), &format!("replay verify --connect {admin}"));
+}
+
+/// Symptom: while the store took nothing, one trainer's recordings filled a node's spool, and every session there waited.
+/// Cause: the spool's limit was counted for all together. Fix: an owner that has its share waits, and nobody else.
+#[test]
+fn a_trainer_that_fills_its_share_of_a_spool_waits_and_another_is_stepped_and_recorded_on() {
+    let cluster = Cluster::new(&["one"]);
+    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let _node = cluster.node_with("one", &address, &["spool.limit=8 MB"], &[]);
+    let [mean, honest] = ["trainer", "admin"].map(|role| connect(&cluster.connection(role, &address)));
+    let mut request = PoolRequest::new("CartPole-v1", 4_096);
+    (request.transport, request.on_loss) = (Some(Transport::Quic), Some(OnLoss::Report));
+    let mut greedy = mean.open_pool(request).unwrap();
+    greedy.set_timeout(Duration::from_secs(5));
+    greedy.reset(&Reset::all()).unwrap();
+    let mut other = open(&honest, Transport::Quic, OnLoss::Report);
+    coordinator.kill();
+    let why = loop {
+        if let Err(error) = step(&mut greedy) {
+            break error.to_string();
+        }
+    };
+    assert!(why.contains("as much of `") && why.contains("spool.limit"), "{why}");
+    (0..500).for_each(|_| step(&mut other).unwrap());
 }

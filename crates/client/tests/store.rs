@@ -173,7 +173,7 @@ impl World {
         let mut bytes = vec![0; file.len().unwrap() as usize];
         assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
         let crc = crc32c::crc32c(&bytes);
-        let ship = Ship { spool, segment: number, bytes: bytes.len() as u64, crc };
+        let ship = Ship { spool, segment: number, bytes: bytes.len() as u64, crc, owned: Vec::new() };
         let sent = if self.draw(4) == 0 { self.draw(ship.bytes) as usize } else { bytes.len() };
         let store = self.store.clone().unwrap();
         let answer = match store.receive(name, &ship) {

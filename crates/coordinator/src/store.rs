@@ -37,6 +37,7 @@ mod episodes;
 mod fetched;
 mod files;
 mod labelling;
+mod owners;
 mod quarantine;
 mod querying;
 mod readable;

@@ -60,7 +60,8 @@ fn recorded() -> Vec<Vec<u8>> {
 
 fn ship(store: &Store, number: usize, bytes: &[u8]) -> Result<Shipped, StoreError> {
     let (len, crc) = (bytes.len() as u64, crc32c::crc32c(bytes));
-    let ship = Ship { spool: "aaaaaaaa".into(), segment: number as u64 + 1, bytes: len, crc };
+    let ship =
+        Ship { spool: "aaaaaaaa".into(), segment: number as u64 + 1, bytes: len, crc, owned: Vec::new() };
     match store.receive("node-a", &ship)? {
         Receive::Bytes(mut receiving) => {
             receiving.write(bytes)?;

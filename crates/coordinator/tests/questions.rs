@@ -34,7 +34,8 @@ fn ship(store: &Store, number: usize, bytes: &[u8]) {
 
 fn ship_from(store: &Store, node: &str, number: usize, bytes: &[u8]) -> Result<Shipped, StoreError> {
     let (len, crc) = (bytes.len() as u64, crc32c::crc32c(bytes));
-    let ship = Ship { spool: "aaaaaaaa".into(), segment: number as u64 + 1, bytes: len, crc };
+    let ship =
+        Ship { spool: "aaaaaaaa".into(), segment: number as u64 + 1, bytes: len, crc, owned: Vec::new() };
     match store.receive(node, &ship)? {
         Receive::Bytes(mut receiving) => {
             receiving.write(bytes)?;

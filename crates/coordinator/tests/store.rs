@@ -18,7 +18,7 @@ use rollhouse_replay::{
     rows_path, segment_path, summary_path,
 };
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
-use rollhouse_wire::{PoolStatus, RefusalCode, Ship, Shipped};
+use rollhouse_wire::{OwnerPart, PoolStatus, RefusalCode, Ship, Shipped, pool_id_of};
 use stage::{Play, play_into, play_with, run_of};
 
 #[path = "store_parts/aside.rs"]
@@ -54,7 +54,11 @@ struct Parcel {
 
 fn parcel(node: &'static str, spool: &str, segment: u64, bytes: Vec<u8>) -> Parcel {
     let crc = crc32c::crc32c(&bytes);
-    Parcel { node, ship: Ship { spool: spool.into(), segment, bytes: bytes.len() as u64, crc }, bytes }
+    Parcel {
+        node,
+        ship: Ship { spool: spool.into(), segment, bytes: bytes.len() as u64, crc, owned: Vec::new() },
+        bytes,
+    }
 }
 
 /// What a node records of `what`, in segments of 60 rows.

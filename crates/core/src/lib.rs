@@ -28,6 +28,7 @@ mod node_name;
 mod options;
 mod outcome;
 mod own_dtype;
+mod owned_bytes;
 mod panic;
 mod parent;
 mod parts;
@@ -66,6 +67,7 @@ pub use node_name::{NODE_NAME_RULE, is_node_name};
 pub use options::{Distribution, OptionError, OptionSpec, OptionValue, Options};
 pub use outcome::{Interruption, Outcome};
 pub use own_dtype::{BadOwnDType, OwnDType};
+pub use owned_bytes::OwnedBytes;
 pub use panic::{contained, panic_message};
 pub use parent::Parent;
 pub use parts::InexactPart;
@@ -78,7 +80,7 @@ pub use regular_file::{open_regular, open_regular_with, read_regular, read_regul
 pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };
-pub use shared_bound::SharedBound;
+pub use shared_bound::{Beyond, SharedBound};
 pub use shares::{Claimant, OverShare, Portion, ShareBook, Shares};
 pub use space::{BoxSpace, CompositeSpace, DiscreteSpace, MaskError, ObservationSpace, Space};
 pub use spec::{Determinism, EnvSpec, GameResult, UnknownResult, Verdict};

@@ -111,3 +111,6 @@ pub const MAX_STEP_COLUMN_NAME_BYTES: usize = 64;
 
 /// Number of steps between two state hashes of an episode.
 pub const HASH_WINDOW_STEPS: u64 = 64;
+
+/// Maximum number of owners that are named of what several have recorded together: a segment, or all that is open.
+pub const MAX_OWNERS_NAMED: usize = 64;

@@ -17,8 +17,19 @@ pub struct SharedBound {
     pub reserve: u64,
     /// Most that one owner may have, whatever others leave. At the limit it bounds nothing.
     pub most: u64,
-    /// Whether one that is over its share waits for its turn; else it is refused.
-    pub waits: bool,
+    /// What becomes of one that is over its share.
+    pub beyond: Beyond,
+}
+
+/// What becomes of an owner that is over its share of a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beyond {
+    /// It is refused as `busy`.
+    Refused,
+    /// It waits for its turn.
+    Waits,
+    /// It has what others leave until they want it: then its oldest is dropped first.
+    Dropped,
 }
 
 impl SharedBound {
@@ -67,11 +78,21 @@ impl SharedBound {
     pub const SESSIONS: Self = Self::of("sessions of a node", 4_096).reserving(256);
     /// Streams on which sessions of a node are watched.
     pub const WATCHERS: Self = Self::of("watchers of a node", 1_024).reserving(128);
+    /// Sessions of a node that are stepped in shared memory, each of which takes a thread: [`SharedBound::with_limit`]
+    /// of what the operator allows.
+    pub const ATTACHED: Self = Self::of("sessions attached to a node's memory", 64).reserving(4);
+    /// Bytes of a node's spool that the store does not have yet, of the operator's limit.
+    pub const SPOOL: Self = Self::of("bytes of a node's spool", 10_000_000_000).reserving(625_000_000);
+    /// Bytes of the store's disk, of the operator's budget.
+    pub const STORE: Self =
+        Self::of("bytes of the store", 100_000_000_000).reserving(6_250_000_000).dropping();
+    /// Segments on the store's disk, each of which takes memory.
+    pub const STORE_SEGMENTS: Self = Self::of("segments of the store", 1 << 20).reserving(1 << 16).dropping();
     /// Lanes of one session that are watched: each costs every step a few nanoseconds.
     pub const WATCHED_LANES: Self = Self::of("watched lanes of a session", 16).reserving(2);
 
     /// Every bound that is shared, in the order of the table in docs/faults.md.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::CONNECTIONS,
         Self::REQUESTS,
         Self::REQUEST_BYTES,
@@ -90,6 +111,10 @@ impl SharedBound {
         Self::SESSIONS,
         Self::WATCHERS,
         Self::WATCHED_LANES,
+        Self::ATTACHED,
+        Self::SPOOL,
+        Self::STORE,
+        Self::STORE_SEGMENTS,
     ];
 
     /// Returns the part that an owner, or one that operates, may have while other owners and other operators have theirs.
@@ -110,7 +135,7 @@ impl SharedBound {
     }
 
     const fn of(what: &'static str, limit: u64) -> Self {
-        Self { what, limit, reserve: 0, most: limit, waits: false }
+        Self { what, limit, reserve: 0, most: limit, beyond: Beyond::Refused }
     }
 
     const fn reserving(self, reserve: u64) -> Self {
@@ -122,16 +147,24 @@ impl SharedBound {
     }
 
     const fn waiting(self) -> Self {
-        Self { waits: true, ..self }
+        Self { beyond: Beyond::Waits, ..self }
+    }
+
+    const fn dropping(self) -> Self {
+        Self { beyond: Beyond::Dropped, ..self }
     }
 }
 
 /// Prints the bound's row of the table in docs/faults.md, up to its tests.
 impl fmt::Display for SharedBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, limit, reserve, most, waits } = self;
+        let Self { what, limit, reserve, most, beyond } = self;
         let cap = if most < limit { format!(", at most {most}") } else { String::new() };
-        let beyond = if *waits { "waits for its turn" } else { "`busy`" };
+        let beyond = match beyond {
+            Beyond::Refused => "`busy`",
+            Beyond::Waits => "waits for its turn",
+            Beyond::Dropped => "its oldest go first",
+        };
         write!(f, "| {what} | {limit} | half of what others leave{cap} | {reserve} | {beyond} |")
     }
 }

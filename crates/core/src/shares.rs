@@ -26,6 +26,11 @@ impl Claimant {
         Self { name: name.into(), operates: true }
     }
 
+    /// Returns whether it is a node or an admin.
+    pub const fn operates(&self) -> bool {
+        self.operates
+    }
+
     /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
@@ -87,10 +92,14 @@ impl Shares {
 
     /// Returns the part that the claimant may have while others have theirs.
     pub fn share(&self, claimant: &Claimant) -> u64 {
+        self.share_of(self.bound, claimant)
+    }
+
+    fn share_of(&self, bound: SharedBound, claimant: &Claimant) -> u64 {
         let own = self.taken(claimant);
         let of_others = |sum: u64, is_own: bool| if is_own { sum - own } else { sum };
         let owners = of_others(self.of_owners, !claimant.operates);
-        self.bound.share(claimant.operates, owners, of_others(self.of_operators, claimant.operates))
+        bound.share(claimant.operates, owners, of_others(self.of_operators, claimant.operates))
     }
 
     /// Returns whether the claimant may have that much more.
@@ -139,6 +148,45 @@ impl Shares {
             self.taken.remove(claimant);
         }
         *self.sum_of(claimant) -= amount;
+    }
+
+    /// Returns those who have more than they may, the one that is furthest beyond its share first.
+    pub fn over(&self) -> impl Iterator<Item = &Claimant> {
+        self.beyond(self.bound).into_iter().map(|(_, claimant)| claimant)
+    }
+
+    /// Returns what goes first to make room in `bound`: the oldest of whoever is furthest beyond its share, or about as
+    /// far, by a sixteenth of the bound. `oldest` gives the age of the oldest that a claimant has and that may go, the
+    /// least for the oldest; of a claimant with none, the next is looked at. `None` if nobody is over its share, or
+    /// nothing of theirs may go. If all together have more than the limit, somebody is.
+    pub fn goes_first<T: Ord>(
+        &self,
+        bound: SharedBound,
+        oldest: impl Fn(&Claimant) -> Option<T>,
+    ) -> Option<T> {
+        let mut found: Option<(u64, T)> = None;
+        for (by, claimant) in self.beyond(bound) {
+            if found.as_ref().is_some_and(|(most, _)| by < most - (bound.limit / 16).min(*most)) {
+                break;
+            }
+            if let Some(age) = oldest(claimant) {
+                found = Some(match found {
+                    Some((most, known)) => (most, known.min(age)),
+                    None => (by, age),
+                });
+            }
+        }
+        found.map(|(_, age)| age)
+    }
+
+    /// Returns those who have more of `bound` than they may, and by how much, the furthest first.
+    fn beyond(&self, bound: SharedBound) -> Vec<(u64, &Claimant)> {
+        let by = |claimant: &Claimant, taken: u64| taken.saturating_sub(self.share_of(bound, claimant));
+        let mut over: Vec<(u64, &Claimant)> =
+            self.taken.iter().map(|(claimant, &taken)| (by(claimant, taken), claimant)).collect();
+        over.retain(|&(by, _)| by > 0);
+        over.sort_by(|a, b| b.cmp(a));
+        over
     }
 
     const fn sum_of(&mut self, claimant: &Claimant) -> &mut u64 {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollhouse_core::{ShareBook, SharedBound};
 use rollhouse_wire::{AttachListener, LocalArrival, RefusalCode, failpoint};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::attaching::{Attaching, MAX_ATTACHING};
@@ -48,7 +48,7 @@ pub(crate) async fn keep(
 
 /// Accepts processes until the future is dropped, and with it the tasks that serve them.
 async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize) -> Result<(), PartExit> {
-    let places = Arc::new(Semaphore::new(sessions));
+    let places = ShareBook::new(SharedBound::ATTACHED.with_limit(sessions as u64));
     let attaching = Attaching::default();
     let mut serving = JoinSet::new();
     loop {
@@ -60,7 +60,7 @@ async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize
                     failpoint("node.attach.accepted");
                     let (place, hosting) = (attaching.begin(socket.uid()), Arc::clone(&hosting));
                     // Task: process at the attach socket.
-                    serving.spawn(memory_owner::serve(hosting, socket, place, Arc::clone(&places)));
+                    serving.spawn(memory_owner::serve(hosting, socket, place, places.clone()));
                 }
                 Ok(LocalArrival::TurnedAway { .. }) => {
                     hosting.figures.refusals.add_owner(RefusalCode::Forbidden.word());

@@ -250,6 +250,15 @@ impl Hosting {
         connection.admit(&self.places.connections, owner).map_err(|over| busy(&over))
     }
 
+    /// Takes a place among the sessions that are stepped in shared memory, for as long as the returned value lives.
+    ///
+    /// # Errors
+    /// If the peer does not show what an attachment has to show, or the owner has its share of `attach.sessions`.
+    pub(crate) fn admit_memory(&self, places: &ShareBook, attach: &Attach) -> Result<Portion, Refusal> {
+        let owner = self.table().owner_of(attach)?;
+        places.take(owner, 1).map_err(|over| busy(&over))
+    }
+
     /// Returns the key by which a placement of a session is watched, as the coordinator asks.
     ///
     /// # Errors

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rollhouse_arena::{Request as MemoryRequest, ServeError, ServingEnd, ServingRemote};
-use rollhouse_core::panic_message;
+use rollhouse_core::{ShareBook, panic_message};
 use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, Request, failpoint};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tracing::Instrument;
 
 use crate::attaching::AttachPlace;
@@ -43,7 +43,7 @@ pub(crate) async fn serve(
     hosting: Arc<Hosting>,
     mut socket: AttachSocket,
     mut waiting: AttachPlace,
-    places: Arc<Semaphore>,
+    places: ShareBook,
 ) {
     failpoint("node.attach.accepted");
     let began = Instant::now();
@@ -58,11 +58,11 @@ pub(crate) async fn serve(
         Err(None) => return,
     };
     failpoint("node.attach.asked");
-    let Ok(_place) = places.try_acquire_owned() else {
-        let message = "as many owners are attached by memory as attach.sessions allows";
-        return refuse(&hosting, &mut socket, Refusal::busy(message, ROOM_RETRY_MS)).await;
-    };
     let attach = asked.attach();
+    let _place = match hosting.admit_memory(&places, &attach) {
+        Ok(place) => place,
+        Err(refusal) => return refuse(&hosting, &mut socket, refusal).await,
+    };
     let attached = hosting.attach(&attach, Transport::SharedMemory).instrument(socket.span().clone()).await;
     let place = match attached {
         Ok(place) => place,

@@ -238,7 +238,7 @@ impl OwnedSession {
     /// it were stepped all the same, it would stop in the middle of a step once the recorder's buffers are used up.
     /// Owners that can resume their lanes elsewhere do.
     fn waits_for_disk(&self) -> Option<Refusal> {
-        self.recording.obstacle().map(|why| Refusal::busy(why, DISK_RETRY_MS).leaving())
+        self.recording.obstacle(&self.plan.owner).map(|why| Refusal::busy(why, DISK_RETRY_MS).leaving())
     }
 
     /// Hands what was recorded so far to the recorder's writer, for which it may wait. Lanes that are under way stay so.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{AutoresetMode, Goal, Options, RecordRule, RunId, StepColumns};
+use rollhouse_core::{AutoresetMode, Claimant, Goal, Options, RecordRule, RunId, StepColumns};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::ConnectWatch;
@@ -12,6 +12,7 @@ use rollhouse_replay::{BeginError, Beside, PolicyInfo, Recorder, RunHeader, RunR
 use rollhouse_wire::{Collect, FrameLayout, Incarnation, LaneSettings, OpenSession, Refusal, RefusalCode};
 
 use crate::Rollout;
+use crate::session_places::claimant;
 
 /// A session as the coordinator asked for it, with its env found and everything checked that this node needs.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct SessionPlan {
     /// Connecting of the lanes' workers.
     pub(crate) connecting: ConnectWatch,
     program: String,
+    /// The owner to whose share of the node's spool its recording counts.
+    pub(crate) owner: Claimant,
 }
 
 impl SessionPlan {
@@ -77,6 +80,7 @@ impl SessionPlan {
             collect,
             connecting: ConnectWatch::default(),
             program: program.to_owned(),
+            owner: claimant(&open.owner, open.operates),
         })
     }
 
@@ -102,7 +106,8 @@ impl SessionPlan {
         let first = self.engine.first_lane;
         let lanes = first..first + self.engine.lanes as u32;
         let (placement, step_columns) = (self.placement, self.step_columns.clone());
-        let beside = Beside { placement, step_columns, ..Beside::default() };
+        let owner = Some(self.owner.clone());
+        let beside = Beside { placement, step_columns, owner, ..Beside::default() };
         let begun = recorder.begin_lanes_with(self.run_header(), lanes, beside);
         begun.map_err(|error| match error {
             BeginError::TooManyRuns => Refusal::busy(error.to_string(), RUNS_RETRY_MS),

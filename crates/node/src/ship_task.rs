@@ -1,5 +1,6 @@
 //! Ships what a recorder seals: the task around [`Shipper`].
 
+use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use rollhouse_core::{contained, panic_message};
+use rollhouse_core::{Claimant, OwnedBytes, contained, panic_message};
 use rollhouse_replay::{DiskError, DiskFile, Recorder, SealedSegment, Spool};
-use rollhouse_wire::{Call, CallError, Connection, Request, Ship, Shipped, failpoint};
+use rollhouse_wire::{Call, CallError, Connection, OwnerPart, Request, Ship, Shipped, failpoint};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 
@@ -148,9 +149,9 @@ impl Shipping {
     ///
     /// Must run on a tokio runtime with timers. Files are read on its blocking threads.
     pub async fn run(&self, links: watch::Receiver<Option<Connection>>) {
-        let _released = Released(&self.recorder);
         let mut task = Task {
             shipping: self,
+            released: Released { recorder: &self.recorder, owners: BTreeSet::new() },
             pace: Arc::new(Mutex::new(Pace::new(self.config.bytes_per_second))),
             link: None,
             generation: 0,
@@ -170,6 +171,7 @@ impl Shipping {
 
 struct Task<'a> {
     shipping: &'a Shipping,
+    released: Released<'a>,
     pace: Arc<Mutex<Pace>>,
     link: Option<Connection>,
     /// The present connection's number, which tells the results of an old one apart.
@@ -229,12 +231,22 @@ impl Task<'_> {
     }
 
     fn take_stock(&mut self) {
-        for segment in self.shipping.spool.sealed() {
+        let spool = &self.shipping.spool;
+        for segment in spool.sealed() {
+            self.shipping.shipper().segment_is_of(segment.number, || spool.owned(segment.number));
             self.tell(ShipEvent::Spooled(segment));
             failpoint("node.shipping.spooled");
         }
-        let bytes = self.shipping.recorder.status().open_bytes;
-        self.tell(ShipEvent::Open { bytes });
+        let status = self.shipping.recorder.status();
+        self.shipping.shipper().open_is_of(&status.open_owned);
+        self.tell(ShipEvent::Open { bytes: status.open_bytes });
+        self.hold_owners();
+    }
+
+    /// Has the recorder take nothing of those owners who have their share of the spool, and of nobody else.
+    fn hold_owners(&mut self) {
+        let held = self.shipping.shipper().held_owners().clone();
+        self.released.hold(held);
     }
 
     fn publish(&self) {
@@ -347,6 +359,7 @@ async fn attempt(
     started: Instant,
 ) -> Result<Shipped, AttemptError> {
     let number = segment.number;
+    let owned = owner_parts(&spool.owned(number));
     // Task: file operation.
     let opened = spawn_blocking(move || {
         let file: Arc<dyn DiskFile> = spool.open(number)?.into();
@@ -354,7 +367,7 @@ async fn attempt(
         Ok::<_, io::Error>((file, bytes, crc))
     });
     let (file, bytes, crc) = joined(opened.await).map_err(AttemptError::Read)?;
-    let ship = Request::Ship(Ship { spool: name, segment: number, bytes, crc });
+    let ship = Request::Ship(Ship { spool: name, segment: number, bytes, crc, owned });
     let mut call = in_time(async { link.open(&ship).await.map_err(AttemptError::Call) }).await?;
     let sent = send(&mut call, file, bytes, &pace, started).await;
     match sent {
@@ -399,6 +412,15 @@ async fn send(
 
 async fn in_time<T>(work: impl Future<Output = Result<T, AttemptError>>) -> Result<T, AttemptError> {
     tokio::time::timeout(STALL, work).await.unwrap_or(Err(AttemptError::Stalled(STALL)))
+}
+
+/// Returns whose a segment's bytes are as the store is sent it.
+pub fn owner_parts(owned: &OwnedBytes) -> Vec<OwnerPart> {
+    let part = |(owner, bytes): (&Claimant, u64)| {
+        let (owner, operates) = (owner.name().to_owned(), owner.operates());
+        OwnerPart { owner, operates, bytes }
+    };
+    owned.iter().map(part).collect()
 }
 
 /// Returns the length and the CRC-32C of a file.
@@ -477,11 +499,25 @@ impl std::fmt::Display for RemovalError {
 }
 
 /// Lets the recorder go on when it is dropped, since nobody makes room any more.
-struct Released<'a>(&'a Recorder);
+struct Released<'a> {
+    recorder: &'a Recorder,
+    /// The owners who are held.
+    owners: BTreeSet<Claimant>,
+}
+
+impl Released<'_> {
+    /// Holds these owners, and nobody else.
+    fn hold(&mut self, owners: BTreeSet<Claimant>) {
+        self.owners.difference(&owners).for_each(|owner| self.recorder.hold_owner(owner, false));
+        owners.difference(&self.owners).for_each(|owner| self.recorder.hold_owner(owner, true));
+        self.owners = owners;
+    }
+}
 
 impl Drop for Released<'_> {
     fn drop(&mut self) {
-        self.0.hold(false);
+        self.recorder.hold(false);
+        self.hold(BTreeSet::new());
     }
 }
 

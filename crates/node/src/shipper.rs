@@ -7,13 +7,15 @@
 //!            waiting -> dropped -> taken away                   spool full, policy `drop`
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rollhouse_core::{Pauses, WhenFull, jitter};
+use rollhouse_core::{Claimant, OwnedBytes, Pauses, WhenFull, jitter};
 use rollhouse_replay::SealedSegment;
 use rollhouse_wire::Shipped;
+
+use crate::spool_owners::SpoolOwners;
 
 /// Decides about shipping: events come in, actions go out. It has no clock, files or sockets; the caller does what the
 /// actions say. Segments go out in the order of their numbers.
@@ -28,6 +30,7 @@ pub struct Shipper {
     leaving: BTreeMap<u64, Leaving>,
     /// Bytes of the segment that is being written.
     open_bytes: u64,
+    owners: SpoolOwners,
     /// Bytes of segments here that the store had set aside before.
     found_aside: u64,
     held: bool,
@@ -189,13 +192,14 @@ enum LeaveCause {
 
 impl Shipper {
     /// Makes a shipper with nothing spooled and no connection.
-    pub const fn new(config: ShipperConfig) -> Self {
+    pub fn new(config: ShipperConfig) -> Self {
         Self {
             config,
             connected: false,
             waiting: BTreeMap::new(),
             leaving: BTreeMap::new(),
             open_bytes: 0,
+            owners: SpoolOwners::new(config.spool_bytes),
             found_aside: 0,
             held: false,
             failures: 0,
@@ -232,6 +236,7 @@ impl Shipper {
                 self.leaving.values_mut().for_each(|leaving| leaving.retry_at = Some(now));
                 // Whoever held the recorder has let it go.
                 self.held = false;
+                self.owners.let_go();
             }
             ShipEvent::Spooled(segment) => self.spooled(now, segment),
             ShipEvent::Open { bytes } => self.open_bytes = bytes,
@@ -239,6 +244,7 @@ impl Shipper {
             ShipEvent::Answered { number, answer } => self.answered(number, answer, actions),
             ShipEvent::Failed { number, retry_after } => self.failed(now, number, retry_after),
             ShipEvent::TakenAway { number, episodes } => {
+                self.owners.remove(number);
                 if self.leaving.remove(&number).is_some_and(|leaving| leaving.why == LeaveCause::Dropped) {
                     self.counts.dropped_episodes += episodes.unwrap_or(0);
                 }
@@ -257,6 +263,24 @@ impl Shipper {
         self.retry_stuck(now, actions);
         self.keep_limit(actions);
         self.ship(now, actions);
+    }
+
+    /// Notes whose the bytes of a segment are that is about to be [`ShipEvent::Spooled`]. Of a segment that is known
+    /// nothing changes. Of those of which it is not said, nobody's share is counted.
+    pub fn segment_is_of(&mut self, number: u64, owned: impl FnOnce() -> OwnedBytes) {
+        if !self.waiting.contains_key(&number) && !self.leaving.contains_key(&number) {
+            self.owners.add(number, owned());
+        }
+    }
+
+    /// Notes whose the bytes are of the segment that is being written.
+    pub fn open_is_of(&mut self, owned: &OwnedBytes) {
+        self.owners.set_open(owned);
+    }
+
+    /// Returns the owners of whom the recorder is to take nothing, because they have their share of the spool.
+    pub const fn held_owners(&self) -> &BTreeSet<Claimant> {
+        self.owners.held()
     }
 
     /// Returns when to send a [`ShipEvent::Tick`] at the latest; `None` if nothing waits for time to pass.
@@ -388,13 +412,16 @@ impl Shipper {
                     self.held = hold;
                     actions.push(ShipAction::Hold(hold));
                 }
+                self.owners.keep_shares();
             }
             WhenFull::Drop => {
                 // What is about to be removed makes room soon and counts no more.
                 while self.unshipped_bytes() + self.aside_bytes() > limit {
-                    let oldest = self.waiting.values().find(|waiting| !waiting.in_flight);
-                    let Some(segment) = oldest.map(|waiting| waiting.segment) else { return };
-                    self.waiting.remove(&segment.number);
+                    let resting = self.waiting.values().filter(|waiting| !waiting.in_flight);
+                    let numbers = resting.map(|waiting| waiting.segment.number);
+                    let Some(number) = self.owners.goes_first(numbers) else { return };
+                    let Some(Waiting { segment, .. }) = self.waiting.remove(&number) else { return };
+                    self.owners.remove(number);
                     self.counts.waiting.take(segment.bytes);
                     self.counts.dropped.add(segment.bytes);
                     self.leave(segment, LeaveCause::Dropped, actions);

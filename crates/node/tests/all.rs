@@ -5,6 +5,7 @@ mod cluster;
 mod commands;
 mod flood;
 mod idle;
+mod memory;
 mod replays;
 mod rollout;
 mod serving;

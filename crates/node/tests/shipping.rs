@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rollhouse_core::{WhenFull, split_mix64};
+use rollhouse_core::{Claimant, WhenFull, split_mix64};
 use rollhouse_node::{Pace, ShipAction, ShipEvent, Shipper, ShipperConfig};
 use rollhouse_replay::SealedSegment;
 use rollhouse_wire::Shipped;
@@ -287,6 +287,53 @@ fn back_pressure_holds_the_recorder_until_there_is_room_again() {
         "its bytes are there until it is gone"
     );
     assert_eq!(tell(ShipEvent::TakenAway { number: 1, episodes: None }), [ShipAction::Hold(false)]);
+}
+
+/// Symptom: one owner's recordings filled a node's spool while the store took nothing, and every owner's stepping waited.
+/// Cause: the spool's limit was counted for all together. Fix: an owner that has its share is held, and nobody else.
+#[test]
+fn an_owner_that_has_its_share_of_the_spool_is_held_until_it_has_less_and_others_are_not() {
+    let config = ShipperConfig { spool_bytes: 1600, when_full: WhenFull::BackPressure, seed: 1 };
+    let mut shipper = Shipper::new(config);
+    let (ada, bob) = (Claimant::owner("ada"), Claimant::owner("bob"));
+    let of =
+        |parts: &[(&Claimant, u64)]| parts.iter().map(|&(owner, bytes)| (owner.clone(), bytes)).collect();
+    let mut actions = Vec::new();
+    // Of 1,600 bytes 100 are kept for admins: alone one owner may have half of the rest.
+    for number in 1..=3 {
+        shipper.segment_is_of(number, || of(&[(&ada, 200), (&bob, 20)]));
+        let segment = SealedSegment { number, bytes: 220, episodes: None };
+        shipper.handle(Duration::ZERO, ShipEvent::Spooled(segment), &mut actions);
+        assert!(shipper.held_owners().is_empty(), "{number}");
+    }
+    shipper.open_is_of(&of(&[(&ada, 150), (&bob, 30)]));
+    shipper.handle(Duration::ZERO, ShipEvent::Open { bytes: 180 }, &mut actions);
+    assert_eq!(shipper.held_owners().iter().collect::<Vec<_>>(), [&ada], "750 of (1500 - 90) / 2");
+    assert!(!shipper.is_held() && actions.is_empty(), "the others record on");
+    shipper.handle(Duration::ZERO, ShipEvent::Connected, &mut actions);
+    let durable = ShipEvent::Answered { number: 1, answer: Shipped::Durable };
+    shipper.handle(Duration::ZERO, durable, &mut actions);
+    assert_eq!(shipper.held_owners().len(), 1, "its bytes are there until the segment is gone");
+    let gone = ShipEvent::TakenAway { number: 1, episodes: None };
+    shipper.handle(Duration::ZERO, gone, &mut actions);
+    assert!(shipper.held_owners().is_empty(), "550 of (1500 - 70) / 2");
+}
+
+/// Symptom: one owner's recordings, and nothing but the oldest segments, decided whose episodes a full spool dropped.
+/// Cause: the oldest segment went first, whoever had recorded it. Fix: that of the owner who has most beyond its share.
+#[test]
+fn a_full_spool_that_drops_drops_what_the_owner_beyond_its_share_recorded() {
+    let mut shipper = Shipper::new(ShipperConfig { spool_bytes: 1600, when_full: WhenFull::Drop, seed: 1 });
+    let (ada, bob) = (Claimant::owner("ada"), Claimant::owner("bob"));
+    let mut actions = Vec::new();
+    for number in 1..=9 {
+        let owner = if number <= 2 { &bob } else { &ada };
+        shipper.segment_is_of(number, || [(owner.clone(), 200)].into_iter().collect());
+        let segment = SealedSegment { number, bytes: 200, episodes: None };
+        shipper.handle(Duration::ZERO, ShipEvent::Spooled(segment), &mut actions);
+    }
+    assert_eq!(actions, [ShipAction::TakeAway { number: 3, dropped: true }]);
+    assert!(shipper.held_owners().is_empty(), "nobody waits");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rollhouse_core::{EpisodeName, RunId};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Disk, EpisodeKey, Library, Query, ReadError, SegmentSummary, SetAside, segment_path};
-use rollhouse_wire::{Incarnation, SessionId, Shipped};
+use rollhouse_wire::{Incarnation, OwnerPart, SessionId, Shipped};
 
 use crate::owners::Owners;
 use crate::placements::Placements;
@@ -38,6 +38,16 @@ struct Sealed {
     arrival: Option<u64>,
     /// Whether the store has dropped it, because others came later.
     evicted: bool,
+    /// The owners whom its node named as it was shipped.
+    owners: BTreeSet<String>,
+}
+
+impl Sealed {
+    /// Returns those for whom it counts in the store: its owners, and its node for what is nobody's.
+    fn whose(&self, id: &SegmentId) -> impl Iterator<Item = String> + use<'_> {
+        let owners = self.owners.iter().map(|owner| format!("owner {owner}"));
+        owners.chain([format!("node {}", id.node)])
+    }
 }
 
 /// The account of a pool whose lanes go on elsewhere.
@@ -206,9 +216,18 @@ impl Ledger {
                 dropped: false,
                 arrival: None,
                 evicted: false,
+                owners: BTreeSet::new(),
             },
         );
         true
+    }
+
+    /// Notes whom a node names as the owners of a segment that it ships.
+    pub(crate) fn shipped_as(&mut self, id: SegmentId, owned: &[OwnerPart]) {
+        let sealed = self.segments.get_mut(&id).expect("only what was sealed is shipped");
+        if !sealed.acknowledged {
+            sealed.owners = owned.iter().map(|part| part.owner.clone()).collect();
+        }
     }
 
     /// Notes that the store has acknowledged a segment. The store keeps one aside only if it has it already: a power
@@ -238,8 +257,8 @@ impl Ledger {
         self.folders.values().cloned().collect()
     }
 
-    /// Checks what the store has after it has taken a segment: that one in any case, and of the others those that came
-    /// last.
+    /// Checks what the store has after it has taken a segment: that one in any case, and of the others of each owner, or
+    /// of each node, those that came last.
     pub(crate) fn check_there(&mut self, there: BTreeMap<String, BTreeSet<u64>>) {
         let is_there = |id: &SegmentId| {
             let numbers = self.folders.get(&id.node).and_then(|folder| there.get(folder));
@@ -248,9 +267,14 @@ impl Ledger {
         if let Some(newest) = self.newest_stored.take() {
             assert!(is_there(&newest), "{newest:?} was told as durable and dropped in the same moment");
         }
-        let kept =
-            self.segments.iter().filter(|(id, _)| is_there(id)).filter_map(|(_, sealed)| sealed.arrival);
-        let oldest = kept.min().unwrap_or(u64::MAX);
+        let mut oldest: BTreeMap<String, u64> = BTreeMap::new();
+        for (id, sealed) in self.segments.iter().filter(|(id, _)| is_there(id)) {
+            let Some(arrival) = sealed.arrival else { continue };
+            for whose in sealed.whose(id) {
+                let known = oldest.entry(whose).or_insert(arrival);
+                *known = (*known).min(arrival);
+            }
+        }
         for (id, sealed) in
             self.segments.iter_mut().filter(|(_, sealed)| sealed.acknowledged && !sealed.evicted)
         {
@@ -258,7 +282,11 @@ impl Ledger {
             if numbers.is_some_and(|numbers| numbers.contains(&id.number)) {
                 continue;
             }
-            let in_turn = sealed.arrival.is_none_or(|arrival| arrival < oldest);
+            let before = |arrival: u64| {
+                let comes_first = |whose: &String| oldest.get(whose).is_none_or(|&oldest| arrival < oldest);
+                sealed.whose(id).any(|whose| comes_first(&whose))
+            };
+            let in_turn = sealed.arrival.is_none_or(before);
             assert!(in_turn, "{id:?} was dropped, and what came before it was not");
             sealed.evicted = true;
         }

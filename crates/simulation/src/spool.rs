@@ -1,11 +1,11 @@
 //! A node's spool: the real recorder and shipper.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::WhenFull;
-use rollhouse_node::{ShipAction, ShipEvent, Shipper, ShipperConfig};
+use rollhouse_core::{Claimant, WhenFull};
+use rollhouse_node::{ShipAction, ShipEvent, Shipper, ShipperConfig, owner_parts};
 use rollhouse_replay::testing::{DrivenRecorder, FaultyDisk};
 use rollhouse_replay::{OnOutage, Recorder, RecorderConfig};
 use rollhouse_wire::{NodeLoad, Ship};
@@ -31,6 +31,8 @@ pub(crate) struct Spool {
     asides: Vec<u64>,
     turn_at: Duration,
     found_bytes: u64,
+    /// The owners of whom the recorder takes nothing.
+    held_owners: BTreeSet<Claimant>,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,7 @@ impl Spool {
             asides: Vec::new(),
             turn_at: ctx.now,
             found_bytes,
+            held_owners: BTreeSet::new(),
         };
         // What the crash left unsealed is sealed now.
         opened.note_sealed(ctx);
@@ -142,10 +145,16 @@ impl Spool {
             self.tell(event, ctx);
         }
         for segment in self.spool.sealed() {
+            self.shipper.segment_is_of(segment.number, || self.spool.owned(segment.number));
             self.tell(ShipEvent::Spooled(segment), ctx);
         }
-        let bytes = self.driven.recorder().status().open_bytes;
-        self.tell(ShipEvent::Open { bytes }, ctx);
+        let status = self.driven.recorder().status();
+        self.shipper.open_is_of(&status.open_owned);
+        self.tell(ShipEvent::Open { bytes: status.open_bytes }, ctx);
+        let held = self.shipper.held_owners().clone();
+        self.held_owners.difference(&held).for_each(|owner| self.recorder().hold_owner(owner, false));
+        held.difference(&self.held_owners).for_each(|owner| self.recorder().hold_owner(owner, true));
+        self.held_owners = held;
         let late: Vec<u64> =
             self.attempts.iter().filter(|(_, a)| a.deadline <= ctx.now).map(|(&ask, _)| ask).collect();
         for ask in late {
@@ -209,7 +218,9 @@ impl Spool {
         let path = rollhouse_replay::segment_path(&spool_dir(), number);
         let bytes = self.disk.read(&path).expect("what is sealed is there");
         let crc = crc32c::crc32c(&bytes);
-        let ship = Ship { spool: self.name.clone(), segment: number, bytes: bytes.len() as u64, crc };
+        let owned = owner_parts(&self.spool.owned(number));
+        ctx.ledger.shipped_as(SegmentId { node: self.node, number }, &owned);
+        let ship = Ship { spool: self.name.clone(), segment: number, bytes: bytes.len() as u64, crc, owned };
         let ask = ctx.number();
         self.attempts.insert(ask, Attempt { number, deadline: ctx.now + STALL });
         ctx.send(conn, Message::Ask(ask, Question::Ship(ship, Arc::new(bytes))));

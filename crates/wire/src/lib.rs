@@ -105,7 +105,8 @@ pub use status::{
     NodeStatus, OfferedEnv, PoolStatus, SessionList, SessionStatus, StoreStatus, Undrain,
 };
 pub use store::{
-    Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired,
+    OwnerPart, Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair,
+    StoreRepaired,
 };
 pub use store_label::{
     StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelPlace, StoreLabelled, StoreLabels,

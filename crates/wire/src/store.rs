@@ -1,6 +1,11 @@
 //! Recordings: the messages with which nodes ship them and readers read the store.
 
+use rollhouse_core::limits::MAX_OWNERS_NAMED;
+use rollhouse_core::{bounded_list, bounded_text};
 use serde::{Deserialize, Serialize};
+
+use crate::limits::MAX_OWNER_BYTES;
+use crate::session::is_false;
 
 /// A sealed segment that a node ships to the coordinator. Its bytes follow on the same stream, which then ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +18,27 @@ pub struct Ship {
     pub bytes: u64,
     /// CRC-32C of all bytes.
     pub crc: u32,
+    /// Whose the bytes are; those that are not listed are the node's own. An owner none of whose runs is in the segment
+    /// counts for nothing.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded_list::<_, MAX_OWNERS_NAMED, _>"
+    )]
+    pub owned: Vec<OwnerPart>,
+}
+
+/// An owner's part of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerPart {
+    /// The owner, as in [`OpenSession`](crate::OpenSession).
+    #[serde(deserialize_with = "bounded_text::<MAX_OWNER_BYTES, _>")]
+    pub owner: String,
+    /// Whether the owner is an admin.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub operates: bool,
+    /// Bytes of its recordings.
+    pub bytes: u64,
 }
 
 /// The result of shipping a segment. With all but the last the node may remove it.

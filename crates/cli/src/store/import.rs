@@ -98,7 +98,13 @@ fn take_in(store: &Store, checked: &Checked, import: &mut Import) -> Result<u64,
     // Labels of other names are none.
     let Some((node, spool)) = id.parts() else { return Ok(0) };
     let before = store.counts();
-    let ship = Ship { spool: spool.to_owned(), segment: id.number, bytes: bytes.len() as u64, crc: id.crc };
+    let ship = Ship {
+        spool: spool.to_owned(),
+        segment: id.number,
+        bytes: bytes.len() as u64,
+        crc: id.crc,
+        owned: Vec::new(),
+    };
     let shipped = store.take_in(node, &ship, bytes, aside).map_err(|error| store_failure(&error))?;
     match shipped {
         Shipped::Known => import.known += 1,

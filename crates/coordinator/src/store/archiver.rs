@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rollhouse_archive::{Checked, SegmentId, Shelf as Target};
-use rollhouse_core::panic_message;
+use rollhouse_core::{OwnedBytes, panic_message};
 use rollhouse_replay::{
     ARCHIVED, Archived, ArchivedSegment, Disk, DiskError, Lines, OpenError, SegmentSummary, SetAside,
     read_all, segment_path,
@@ -324,7 +324,7 @@ impl Store {
         archive.note(self, segment).ok()?;
         let mut shelf = self.shelf();
         let folder = shelf.folder(folder);
-        let order = shelf.add(&folder, Held::of(&known, &aside));
+        let order = shelf.add(&folder, Held::of(&known, &aside, OwnedBytes::none()));
         shelf.is_away(order);
         shelf.counts.adopted += 1;
         Some(())
@@ -447,7 +447,8 @@ fn adopt(store: &Weak<Inner>, archive: &Archive, id: &SegmentId) -> Result<(), T
         let (Some(inner), Some((node, spool))) = (store.upgrade(), id.parts()) else { return Ok(()) };
         let store = Store { inner };
         let bytes = checked.bytes.len() as u64;
-        let ship = Ship { spool: spool.to_owned(), segment: id.number, bytes, crc: id.crc };
+        let ship =
+            Ship { spool: spool.to_owned(), segment: id.number, bytes, crc: id.crc, owned: Vec::new() };
         let shipped = store.take_in(node, &ship, &checked.bytes, &checked.aside)?;
         let order = store.shelf().get(&id.folder, id.number).map(|held| held.order);
         if let (Shipped::Durable | Shipped::Known, Some(order)) = (shipped, order) {

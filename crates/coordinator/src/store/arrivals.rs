@@ -4,8 +4,11 @@
 //! may go back. So the store counts. The file `arrivals` has a line ([`Lines`]) for each segment, the oldest first:
 //!
 //! ```text
-//! <folder> <number> <CRC-32C of the segment>
+//! <folder> <number> <CRC-32C of the segment> <owner>...
 //! ```
+//!
+//! An owner of recordings in it is the bytes of these, `o` or `a` (an admin), and the name's bytes in hexadecimal, joined
+//! by `:`.
 //!
 //! A line is durable before its segment has its name; one without a segment means nothing. A line that cannot be read
 //! is left out, and a segment without a line, as stores of earlier versions have them, is older than those with one.
@@ -14,6 +17,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use rollhouse_core::{Claimant, OwnedBytes};
 use rollhouse_replay::{Disk, DiskError, Lines};
 
 /// A segment that came: its folder, number and CRC-32C.
@@ -31,11 +35,11 @@ impl Arrivals {
         Self { lines: Lines::new(dir, ARRIVALS) }
     }
 
-    /// Returns each segment's place in the order from the file, counted from 1. Blocks for the disk.
-    pub(crate) fn load(&self, disk: &dyn Disk) -> Result<BTreeMap<Arrival, u64>, DiskError> {
+    /// Returns each segment's place in the order from the file, counted from 1, and whose it is. Blocks for the disk.
+    pub(crate) fn load(&self, disk: &dyn Disk) -> Result<BTreeMap<Arrival, (u64, OwnedBytes)>, DiskError> {
         let read = self.lines.read(disk)?;
         // Of a segment that came again after it was dropped, the last line counts.
-        Ok(read.lines.iter().filter_map(|(at, line)| Some((decode(line)?, *at))).collect())
+        Ok(read.lines.iter().filter_map(|(at, line)| decode(*at, line)).collect())
     }
 
     /// Notes that a segment comes now. Durable on return. `known` are the segments that are there, the oldest first, in
@@ -43,40 +47,61 @@ impl Arrivals {
     pub(crate) fn note(
         &mut self,
         disk: &dyn Disk,
-        arrival: &Arrival,
-        known: impl FnOnce() -> Vec<Arrival>,
+        (arrival, owned): (&Arrival, &OwnedBytes),
+        known: impl FnOnce() -> Vec<(Arrival, OwnedBytes)>,
         there: usize,
     ) -> Result<(), DiskError> {
         if self.lines.is_unsure() || self.lines.count() > 2 * there + SPARE_LINES {
             self.rewrite(disk, &known())?;
         }
-        self.lines.add(&encode(arrival))
+        self.lines.add(&encode(arrival, owned))
     }
 
     /// Writes the file anew with just these lines, durably.
-    pub(crate) fn rewrite(&mut self, disk: &dyn Disk, known: &[Arrival]) -> Result<(), DiskError> {
-        self.lines.rewrite(disk, known.iter().map(encode))
+    pub(crate) fn rewrite(
+        &mut self,
+        disk: &dyn Disk,
+        known: &[(Arrival, OwnedBytes)],
+    ) -> Result<(), DiskError> {
+        self.lines.rewrite(disk, known.iter().map(|(arrival, owned)| encode(arrival, owned)))
     }
 }
 
-fn encode((folder, number, crc): &Arrival) -> String {
-    format!("{folder} {number} {crc:08x}")
+fn encode((folder, number, crc): &Arrival, owned: &OwnedBytes) -> String {
+    let mut line = format!("{folder} {number} {crc:08x}");
+    for (owner, bytes) in owned.iter() {
+        let letter = if owner.operates() { 'a' } else { 'o' };
+        line += &format!(" {bytes}:{letter}:");
+        line.extend(owner.name().bytes().map(|byte| format!("{byte:02x}")));
+    }
+    line
 }
 
-fn decode(line: &str) -> Option<Arrival> {
+fn decode(at: u64, line: &str) -> Option<(Arrival, (u64, OwnedBytes))> {
     let mut parts = line.split(' ');
     let (folder, number, crc) = (parts.next()?, parts.next()?, parts.next()?);
-    Some((folder.into(), number.parse().ok()?, u32::from_str_radix(crc, 16).ok()?))
+    let owned = parts.filter_map(decode_owner).collect();
+    Some(((folder.into(), number.parse().ok()?, u32::from_str_radix(crc, 16).ok()?), (at, owned)))
+}
+
+fn decode_owner(part: &str) -> Option<(Claimant, u64)> {
+    let mut parts = part.split(':');
+    let (bytes, letter, hex) = (parts.next()?, parts.next()?, parts.next()?);
+    let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+    let name: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(byte).collect();
+    let name = String::from_utf8(name?).ok()?;
+    let owner = if letter == "a" { Claimant::operator(name) } else { Claimant::owner(name) };
+    Some((owner, bytes.parse().ok()?))
 }
 
 /// Sorts segments into the order in which they came. Those without a line come first, by `opened_ms`, which is all that
 /// is known of them.
 pub(crate) fn sorted<T>(
     mut segments: Vec<(Arrival, u64, T)>,
-    order: &BTreeMap<Arrival, u64>,
+    order: &BTreeMap<Arrival, (u64, OwnedBytes)>,
 ) -> Vec<(Arrival, u64, T)> {
     segments.sort_by_cached_key(|(arrival, opened_ms, _)| {
-        (order.get(arrival).copied().unwrap_or(0), *opened_ms, arrival.clone())
+        (order.get(arrival).map_or(0, |(at, _)| *at), *opened_ms, arrival.clone())
     });
     segments
 }
@@ -94,20 +119,37 @@ mod tests {
         ("node-a-aaaaaaaa".into(), number, number as u32 * 77)
     }
 
+    /// Whose a segment is: of no owner, one, or two of whom one is an admin with an odd name.
+    fn owned(number: u64) -> OwnedBytes {
+        let parts = [(Claimant::owner("ada:1f"), number + 1), (Claimant::operator("a dmin é:"), 7)];
+        parts.into_iter().take(number as usize % 3).collect()
+    }
+
+    fn with_owned(number: u64) -> (Arrival, OwnedBytes) {
+        (arrival(number), owned(number))
+    }
+
     #[test]
     fn the_order_survives_a_power_cut_a_failed_write_and_a_torn_line() {
         let (disk, dir) = (FaultyDisk::new(), Path::new("/store"));
         disk.create_dir(dir).unwrap();
         let mut arrivals = Arrivals::new(dir);
-        arrivals.rewrite(&disk, &[arrival(9)]).unwrap();
-        arrivals.note(&disk, &arrival(4), Vec::new, 2).unwrap();
+        arrivals.rewrite(&disk, &[with_owned(9)]).unwrap();
+        arrivals.note(&disk, (&arrival(4), &owned(4)), Vec::new, 2).unwrap();
         disk.set_faults(Faults { fail_syncs: true, ..Faults::default() });
-        arrivals.note(&disk, &arrival(5), Vec::new, 2).unwrap_err();
+        arrivals.note(&disk, (&arrival(5), &owned(5)), Vec::new, 2).unwrap_err();
         disk.set_faults(Faults::default());
-        arrivals.note(&disk, &arrival(6), || vec![arrival(9), arrival(4)], 2).unwrap();
+        arrivals.note(&disk, (&arrival(6), &owned(6)), || vec![with_owned(9), with_owned(4)], 2).unwrap();
         let left = disk.after_power_cut(|_, _| 0);
         let order = Arrivals::new(dir).load(&left).unwrap();
-        assert_eq!(order, BTreeMap::from([(arrival(9), 1), (arrival(4), 2), (arrival(6), 3)]));
+        assert_eq!(
+            order,
+            BTreeMap::from([
+                (arrival(9), (1, owned(9))),
+                (arrival(4), (2, owned(4))),
+                (arrival(6), (3, owned(6)))
+            ])
+        );
         let path = dir.join(ARRIVALS);
         let bytes = disk.read(&path).unwrap();
         for len in 0..bytes.len() {
@@ -124,7 +166,9 @@ mod tests {
         let mut arrivals = Arrivals::new(dir);
         arrivals.rewrite(&disk, &[]).unwrap();
         for number in 0..20_000 {
-            arrivals.note(&disk, &arrival(number), || vec![arrival(number - 1)], 1).unwrap();
+            arrivals
+                .note(&disk, (&arrival(number), &owned(number)), || vec![with_owned(number - 1)], 1)
+                .unwrap();
             assert!(arrivals.lines.count() <= SPARE_LINES + 4);
         }
         let order = arrivals.load(&disk).unwrap();

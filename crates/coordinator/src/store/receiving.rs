@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rollhouse_core::RunId;
+use rollhouse_core::{Claimant, OwnedBytes, RunId};
 use rollhouse_replay::limits::{MAX_SEGMENT_BYTES, MAX_STORE_FOLDERS};
 use rollhouse_replay::{
     AsideEpisode, BlockRange, DiskFile, EpisodeKey, FinishedEpisode, QUARANTINE, SegmentSummary, SetAside,
     aside_path, segment_path,
 };
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
-use rollhouse_wire::{Ship, Shipped};
+use rollhouse_wire::{OwnerPart, Ship, Shipped, is_pool_of};
 
 use super::arrivals::{Arrival, Arrivals};
 use super::fetched::ArchiveError;
@@ -247,7 +247,8 @@ impl Receiving {
         if !aside.is_empty() || disk.open(&beside).is_ok() {
             aside.store(&**disk, &folder, number).map_err(|e| StoreError::disk("write", &beside, e))?;
         }
-        self.note(&mut placing.arrivals)?;
+        let owned = self.owned(summary);
+        self.note(&mut placing.arrivals, &owned)?;
         let path = segment_path(&folder, number);
         placing.unsure = Some(path.clone());
         self.move_to(&path, &[&folder, dir])?;
@@ -256,7 +257,7 @@ impl Receiving {
         let _cache = summary.store(&**disk, &folder);
         let mut shelf = self.store.shelf();
         let folder = shelf.folder(&self.folder);
-        let held = Held::of(summary, aside);
+        let held = Held::of(summary, aside, owned);
         let standing = held.fresh_standing();
         let order = shelf.add(&folder, held);
         shelf.counts.received += 1;
@@ -282,7 +283,7 @@ impl Receiving {
         let quarantined = quarantined.map_err(|e| StoreError::disk("read", &self.path, e))?;
         let folder = quarantine_dir(dir, &arrival);
         let path = segment_path(&folder, self.ship.segment);
-        self.note(&mut placing.arrivals)?;
+        self.note(&mut placing.arrivals, &OwnedBytes::none())?;
         self.move_to(&path, &[&folder, &dir.join(QUARANTINE)])?;
         {
             let mut shelf = self.store.shelf();
@@ -297,12 +298,25 @@ impl Receiving {
         (self.folder.as_str().into(), self.ship.segment, self.ship.crc)
     }
 
+    /// Returns whose the segment's bytes are as far as its node says so of owners who have runs in it: an owner's name is
+    /// hashed into the ids of its runs.
+    fn owned(&self, summary: &SegmentSummary) -> OwnedBytes {
+        let runs = summary.runs();
+        let has_runs = |part: &&OwnerPart| runs.iter().any(|&run| is_pool_of(&part.owner, run));
+        let claimant = |part: &OwnerPart| match part.operates {
+            true => Claimant::operator(&*part.owner),
+            false => Claimant::owner(&*part.owner),
+        };
+        let owned = self.ship.owned.iter().filter(has_runs).map(|part| (claimant(part), part.bytes));
+        owned.collect()
+    }
+
     /// Notes that the segment comes after all that are there.
-    fn note(&self, arrivals: &mut Arrivals) -> Result<(), StoreError> {
+    fn note(&self, arrivals: &mut Arrivals, owned: &OwnedBytes) -> Result<(), StoreError> {
         let store = &self.store;
         let there = store.shelf().len();
         let known = || store.shelf().arrivals();
-        arrivals.note(&*store.inner.disk, &self.arrival(), known, there).map_err(StoreError::Disk)
+        arrivals.note(&*store.inner.disk, (&self.arrival(), owned), known, there).map_err(StoreError::Disk)
     }
 
     /// Gives the file its name and makes that durable, together with its folder and the folders in `above`, which lie

@@ -5,6 +5,7 @@ use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollhouse_core::OwnedBytes;
 use rollhouse_replay::limits::LEAST_SEGMENT_COST;
 use rollhouse_replay::{BlockRange, SegmentSummary, SetAside};
 use rollhouse_wire::StoreStatus;
@@ -13,6 +14,7 @@ use super::StoreCounts;
 use super::archive_plan::{ArchivePlan, Standing};
 use super::arrivals::Arrival;
 use super::counting::{add_all, take_all};
+use super::owners::{StoreOwners, node_of};
 use super::quarantine::{Quarantine, Quarantined};
 use crate::limits::MAX_STORE_SEGMENTS;
 
@@ -48,25 +50,30 @@ pub(crate) struct Shelf {
 }
 
 /// What segments take of a disk.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 struct Stock {
     segments: usize,
     bytes: u64,
+    /// Whose they are.
+    owners: StoreOwners,
     /// What a budget counts: at least [`LEAST_SEGMENT_COST`] for each.
     cost: u64,
 }
 
 impl Stock {
-    fn add(&mut self, bytes: u64) {
+    /// Adds a segment, which came at that place in the order and of which the owners have those parts.
+    fn add(&mut self, order: u64, bytes: u64, parts: &OwnedBytes) {
         self.segments += 1;
         self.bytes += bytes;
         self.cost += bytes.max(LEAST_SEGMENT_COST);
+        self.owners.add(order, parts);
     }
 
-    fn take(&mut self, bytes: u64) {
+    fn take(&mut self, order: u64, bytes: u64, parts: &OwnedBytes) {
         self.segments -= 1;
         self.bytes -= bytes;
         self.cost -= bytes.max(LEAST_SEGMENT_COST);
+        self.owners.remove(order, parts);
     }
 
     const fn exceeds(&self, budget: u64) -> bool {
@@ -87,6 +94,8 @@ pub(crate) struct Held {
     ranges: Box<[LaneRange]>,
     /// Number of its episodes that are set aside, by run.
     aside: BTreeMap<u128, u64>,
+    /// Whose its bytes are, as far as they are an owner's.
+    pub(crate) owned: OwnedBytes,
     /// Its place in the order in which segments came.
     pub(crate) order: u64,
 }
@@ -131,7 +140,7 @@ struct LaneRange {
 }
 
 impl Held {
-    pub(crate) fn of(summary: &SegmentSummary, aside: &SetAside) -> Self {
+    pub(crate) fn of(summary: &SegmentSummary, aside: &SetAside, owned: OwnedBytes) -> Self {
         Self {
             number: summary.number(),
             bytes: summary.bytes(),
@@ -140,8 +149,14 @@ impl Held {
             is_empty: summary.runs().is_empty(),
             ranges: ranges_of(summary).into(),
             aside: by_run(aside.episodes().map(|aside| aside.key.run)),
+            owned,
             order: 0,
         }
+    }
+
+    /// Returns the segment as one of those owners.
+    pub(crate) fn of_owners(self, owned: OwnedBytes) -> Self {
+        Self { owned, ..self }
     }
 
     pub(crate) const fn number(&self) -> u64 {
@@ -163,6 +178,11 @@ impl Held {
     /// Returns the place of the segment when it has come: one without any recording is kept as long as there is room.
     pub(crate) const fn fresh_standing(&self) -> Standing {
         if self.is_empty { Standing::Empty } else { Standing::Waiting }
+    }
+
+    /// Returns what it counts for whom in a budget; it is in that folder.
+    fn parts(&self, folder: &str) -> OwnedBytes {
+        self.owned.parts_of(self.bytes.max(LEAST_SEGMENT_COST), &node_of(folder))
     }
 
     pub(crate) fn has_aside(&self) -> bool {
@@ -217,7 +237,7 @@ impl Shelf {
     pub(crate) fn add(&mut self, folder: &Arc<str>, held: Held) -> u64 {
         self.came += 1;
         let held = Held { order: self.came, ..held };
-        self.here.add(held.bytes);
+        self.here.add(held.order, held.bytes, &held.parts(folder));
         self.order.insert(held.order, (folder.clone(), held.number));
         let of = self.number_of(folder);
         self.runs.extend(held.of_runs(of));
@@ -243,15 +263,15 @@ impl Shelf {
     /// Sets which segments an archive has. The plan has all segments that are there: each with its place in the order,
     /// and whether it is on this disk.
     pub(crate) fn archive(&mut self, archiving: ArchivePlan) {
-        let away: Vec<u64> = archiving.away().filter_map(|order| Some(self.at(order)?.1.bytes)).collect();
-        away.into_iter().for_each(|bytes| self.here.take(bytes));
+        let away: Vec<u64> = archiving.away().collect();
+        away.into_iter().for_each(|order| self.take_from_here(order));
         self.archiving = Some(archiving);
     }
 
     /// Marks a segment that was added as being in the archive only.
     pub(crate) fn is_away(&mut self, order: u64) {
         let Some(bytes) = self.at(order).map(|(_, held)| held.bytes) else { return };
-        self.here.take(bytes);
+        self.take_from_here(order);
         if let Some(archiving) = &mut self.archiving {
             archiving.add(order, bytes, Standing::Away, Duration::ZERO);
         }
@@ -263,15 +283,27 @@ impl Shelf {
         let order = self.archiving.as_ref().filter(|_| self.here.exceeds(budget))?.leaves()?;
         let (folder, held) = self.at(order)?;
         let leaving = Leaving { folder: folder.clone(), number: held.number, bytes: held.bytes };
-        self.here.take(leaving.bytes);
+        self.take_from_here(order);
         self.archiving.as_mut()?.becomes(order, Standing::Away);
         Some(leaving)
     }
 
-    /// Returns all segments, the oldest first, and then those that are set aside, likewise.
-    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
-        let held = self.all().map(|(_, folder, held)| (folder.clone(), held.number, held.crc));
-        self.quarantine.arrivals().cloned().chain(held).collect()
+    /// Notes that the segment at a place in the order is not on this disk any more.
+    fn take_from_here(&mut self, order: u64) {
+        let Some((bytes, parts)) = self.at(order).map(|(folder, held)| (held.bytes, held.parts(folder)))
+        else {
+            return;
+        };
+        self.here.take(order, bytes, &parts);
+    }
+
+    /// Returns all segments, the oldest first, and then those that are set aside, likewise; each with whose it is.
+    pub(crate) fn arrivals(&self) -> Vec<(Arrival, OwnedBytes)> {
+        let held = self.all();
+        let held =
+            held.map(|(_, folder, held)| ((folder.clone(), held.number, held.crc), held.owned.clone()));
+        let aside = self.quarantine.arrivals().map(|arrival| (arrival.clone(), OwnedBytes::none()));
+        aside.chain(held).collect()
     }
 
     /// Returns folder and number of each segment.
@@ -363,23 +395,27 @@ impl Shelf {
         self.pinned.get(folder).is_some_and(|ranges| ranges.iter().any(|range| range.contains(&number)))
     }
 
-    /// Takes the oldest segment out if all here together exceed `budget` and it is not the only one, and its folder,
-    /// too, if that was its last. Segments in which a pinned
-    /// episode lies stay. With an archive, only segments that it does not take.
+    /// Takes a segment out if all here together exceed `budget` and it is not the only one, and its folder, too, if that
+    /// was its last: the oldest of the owner that is furthest beyond its share. Segments in which a pinned episode lies
+    /// stay. With an archive, only segments that it does not take.
     pub(crate) fn take_oldest(&mut self, budget: u64) -> Option<Taken> {
         if !self.here.exceeds(budget) || self.order.len() < 2 {
             return None;
         }
         let order = match &self.archiving {
             None => {
-                let droppable = self.order.iter().take(self.order.len() - 1);
-                *droppable.into_iter().find(|(_, (folder, number))| !self.is_pinned(folder, *number))?.0
+                let newest = *self.order.last_key_value()?.0;
+                let pinned = |(folder, number): &(Arc<str>, u64)| self.is_pinned(folder, *number);
+                let may_go = |order: u64| order != newest && !self.order.get(&order).is_some_and(pinned);
+                let of_owner = self.here.owners.goes_first(budget, may_go);
+                of_owner.or_else(|| self.order.keys().copied().find(|&order| may_go(order)))?
             }
             Some(archiving) => archiving.given_up()?,
         };
         if self.order.get(&order).is_some_and(|(folder, number)| self.is_pinned(folder, *number)) {
             return None;
         }
+        self.take_from_here(order);
         if let Some(archiving) = &mut self.archiving {
             archiving.remove(order);
         }
@@ -398,7 +434,6 @@ impl Shelf {
             let number = self.numbers.remove(&folder);
             number.map(|number| self.names.remove(&number));
         }
-        self.here.take(held.bytes);
         take_all(&mut self.set_aside, &held.aside);
         self.unreadable.remove(&(folder.clone(), number));
         Some(Taken { folder, number, bytes: held.bytes, emptied })
@@ -502,7 +537,17 @@ mod tests {
 
     fn held(number: u64, session: u32, ranges: &[LaneRange]) -> Held {
         let (ranges, aside) = (ranges.into(), BTreeMap::new());
-        Held { number, bytes: 1_000, crc: 1, session, is_empty: false, ranges, aside, order: 0 }
+        Held {
+            number,
+            bytes: 1_000,
+            crc: 1,
+            session,
+            is_empty: false,
+            ranges,
+            aside,
+            owned: OwnedBytes::none(),
+            order: 0,
+        }
     }
 
     /// Symptom: a node that shipped segments of a hundred bytes filled the coordinator's disk and memory, and the budget

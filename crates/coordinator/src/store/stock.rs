@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rollhouse_core::OwnedBytes;
 use rollhouse_replay::{
     Disk, DiskFile, EpisodeKey, FinishedEpisode, OpenError, QUARANTINE, SegmentSummary, SetAside, aside_path,
     rows_path, segment_number, segment_path, summary_path,
@@ -34,8 +35,9 @@ pub(super) fn take(
     for name in names.iter().filter(is_folder) {
         take_folder((disk, away), dir, name, &mut shelf, &mut found)?;
     }
-    for ((folder, ..), _, held) in sorted(found, &order) {
-        shelf.add(&folder, held);
+    for (arrival, _, held) in sorted(found, &order) {
+        let owned = order.get(&arrival).map(|(_, owned)| owned.clone()).unwrap_or_default();
+        shelf.add(&arrival.0, held.of_owners(owned));
     }
     let aside = take_quarantine(disk, dir)?;
     for (arrival, _, quarantined) in sorted(aside, &order) {
@@ -102,7 +104,7 @@ fn take_folder(
         }
         if summary.is_whole() || summary.blocks().next().is_some() {
             let arrival = (folder.clone(), number, summary.crc());
-            found.push((arrival, summary.opened_ms(), Held::of(&summary, &aside)));
+            found.push((arrival, summary.opened_ms(), Held::of(&summary, &aside, OwnedBytes::none())));
         }
     }
     Ok(())

@@ -240,6 +240,7 @@ fn a_segment_that_a_node_ships_is_acknowledged_listed_and_read() {
             segment: 1,
             bytes: segment.len() as u64,
             crc: crc32c::crc32c(&segment),
+            owned: Vec::new(),
         };
         let send = async |ship: Ship, bytes: &[u8]| -> Result<Shipped, RefusalCode> {
             let mut call = node.peer().connection.open(&Request::Ship(ship)).await.unwrap();
@@ -276,7 +277,8 @@ async fn set_aside(node: &stage::Node) -> Request {
     // What is damaged can be read as well.
     let bytes = vec![7; 1 << 20];
     let crc = crc32c::crc32c(&bytes);
-    let ship = Ship { spool: "aaaaaaaa".to_owned(), segment: 1, bytes: bytes.len() as u64, crc };
+    let ship =
+        Ship { spool: "aaaaaaaa".to_owned(), segment: 1, bytes: bytes.len() as u64, crc, owned: Vec::new() };
     let mut call = node.peer().connection.open(&Request::Ship(ship)).await.unwrap();
     call.send.write_all(&bytes).await.unwrap();
     call.finish().unwrap();

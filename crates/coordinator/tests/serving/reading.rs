@@ -39,7 +39,7 @@ fn segments(of: &[&[RunId]]) -> Vec<Vec<u8>> {
 
 async fn ship(node: &Node, number: u64, bytes: &[u8]) {
     let (len, crc) = (bytes.len() as u64, crc32c::crc32c(bytes));
-    let ship = Ship { spool: "aaaaaaaa".to_owned(), segment: number, bytes: len, crc };
+    let ship = Ship { spool: "aaaaaaaa".to_owned(), segment: number, bytes: len, crc, owned: Vec::new() };
     let mut call = node.peer().connection.open(&Request::Ship(ship)).await.unwrap();
     call.send.write_all(bytes).await.unwrap();
     call.finish().unwrap();

@@ -174,3 +174,53 @@ fn thousands_of_short_lived_nodes_end_neither_taking_nor_reading() {
     assert_eq!(refused.refusal().code, RefusalCode::Quota, "{refused}");
     assert!(store.receive("greedier", &spool(4_096)).is_ok());
 }
+
+/// A segment with a run of that owner, as a node ships it that says so, from a spool of its own.
+fn of_owner(node: &'static str, owner: &str, number: u64) -> Parcel {
+    let run = pool_id_of(owner, RunId::from_u128(u128::from(number) << 80 | u128::from(number) << 40));
+    let play = Play { run: Some(run), seed: number, ..cart_pole() };
+    let one = recorded(node, &play).remove(0);
+    let bytes = one.bytes.len() as u64;
+    let owned = vec![OwnerPart { owner: owner.to_owned(), operates: false, bytes }];
+    Parcel { ship: Ship { spool: format!("{number:08}"), owned, ..one.ship.clone() }, ..one }
+}
+
+/// Symptom: an owner who records without end had everybody's episodes dropped from the store. Cause: what was oldest was
+/// dropped, whoever had recorded it. Fix: the oldest of the owner who is furthest beyond its share goes first; whose a
+/// segment is is kept with the order in which it came.
+#[test]
+fn an_owner_who_records_without_end_has_his_own_dropped_and_nobody_elses_also_after_a_start() {
+    let bobs: Vec<Parcel> = (1..=3).map(|number| of_owner("node-a", "bob", number)).collect();
+    let adas: Vec<Parcel> = (4..=20).map(|number| of_owner("node-a", "ada", number)).collect();
+    let budget = room_for(&[0; 8]);
+    let disk = FaultyDisk::new();
+    let store = open_with(&disk, budget).unwrap();
+    for parcel in bobs.iter().chain(&adas[..10]) {
+        assert_eq!(ship(&store, parcel).unwrap(), Shipped::Durable);
+    }
+    assert!(bobs.iter().all(|parcel| is_there(&store, parcel)), "what came first is another owner's");
+    assert!(adas[5..10].iter().all(|parcel| is_there(&store, parcel)), "of his own the newest are there");
+    drop(store);
+    let store = open_with(&disk.after_power_cut(|_, _| 0), budget).unwrap();
+    for parcel in &adas[10..] {
+        assert_eq!(ship(&store, parcel).unwrap(), Shipped::Durable);
+    }
+    assert!(bobs.iter().all(|parcel| is_there(&store, parcel)), "also after a start");
+    assert_eq!(store.status().segments, 8);
+}
+
+/// Symptom: a node could have had others' episodes dropped by recording more. Cause and fix as above: what is of no
+/// owner who has a run in it counts for its node, whatever that says.
+#[test]
+fn what_a_node_says_of_an_owner_without_a_run_in_the_segment_counts_for_the_node_itself() {
+    let bobs: Vec<Parcel> = (1..=3).map(|number| of_owner("node-a", "bob", number)).collect();
+    let store = open_with(&FaultyDisk::new(), room_for(&[0; 8])).unwrap();
+    bobs.iter().for_each(|parcel| assert_eq!(ship(&store, parcel).unwrap(), Shipped::Durable));
+    for number in 4..=20 {
+        let mut forged = of_owner("node-b", "eve", number);
+        forged.ship.owned[0].owner = "bob".to_owned();
+        forged.ship.owned[0].bytes = u64::MAX;
+        assert_eq!(ship(&store, &forged).unwrap(), Shipped::Durable);
+    }
+    assert!(bobs.iter().all(|parcel| is_there(&store, parcel)));
+}

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 
-use rollhouse_core::Interruption;
+use rollhouse_core::{Claimant, Interruption};
 use rollhouse_engine::Engine;
 use rollhouse_replay::{Recorder, RunRecorder};
 use rollhouse_wire::Refusal;
@@ -42,15 +42,20 @@ impl Recording {
         self.waiting.is_some()
     }
 
-    /// Returns why nothing can be recorded now, while stepping is to wait for that: the disk takes nothing, or the spool
-    /// is full.
-    pub(super) fn obstacle(&self) -> Option<String> {
-        let (outage, is_held) = match (&self.run, &self.waiting) {
-            (Some(run), _) => (run.outage(), run.is_held()),
-            (None, Some(recorder)) => (recorder.outage(), recorder.is_held()),
+    /// Returns why nothing can be recorded now of that owner's session, while stepping is to wait for that: the disk takes
+    /// nothing, or the spool is full or has the owner's share.
+    pub(super) fn obstacle(&self, owner: &Claimant) -> Option<String> {
+        let (outage, is_held, is_owner_held) = match (&self.run, &self.waiting) {
+            (Some(run), _) => (run.outage(), run.is_held(), run.is_owner_held()),
+            (None, Some(recorder)) => (recorder.outage(), recorder.is_held(), recorder.is_owner_held(owner)),
             (None, None) => return None,
         };
-        outage.map(|error| with_causes(&error)).or_else(|| is_held.then(|| SPOOL_FULL.to_owned()))
+        let held = || match (is_held, is_owner_held) {
+            (true, _) => Some(SPOOL_FULL.to_owned()),
+            (false, true) => Some(spool_share_full(owner)),
+            (false, false) => None,
+        };
+        outage.map(|error| with_causes(&error)).or_else(held)
     }
 
     pub(super) const fn run(&self) -> Option<&Arc<RunRecorder>> {
@@ -94,4 +99,13 @@ impl RecordingWatch {
 }
 
 /// The obstacle of a spool that has come to its limit while the store does not take what is in it.
-const SPOOL_FULL: &str = "the node's spool is full and waits for the store (spool.limit)";
+pub(crate) const SPOOL_FULL: &str = "the node's spool is full and waits for the store (spool.limit)";
+
+/// Returns the obstacle of an owner who has its share of the spool while the store does not take what is in it.
+pub(crate) fn spool_share_full(owner: &Claimant) -> String {
+    format!(
+        "the node's spool has as much of `{}`'s as one owner may have there while others have theirs, and waits for the \
+         store (spool.limit)",
+        owner.name().escape_debug()
+    )
+}

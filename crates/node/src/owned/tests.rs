@@ -7,7 +7,7 @@ mod sending;
 use super::*;
 use proptest::prelude::*;
 use rollhouse_core::{
-    AutoresetMode, ColumnRef, OptionValue, Outcome, RecordRule, RunId, SeedSchedule, StepColumns,
+    AutoresetMode, Claimant, ColumnRef, OptionValue, Outcome, RecordRule, RunId, SeedSchedule, StepColumns,
 };
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::Registry;
@@ -339,7 +339,13 @@ pub(crate) fn fill(disk: &FaultyDisk, session: &mut OwnedSession, driven: &mut D
 
 /// Two lanes of CartPole that are recorded there.
 pub(crate) fn recorded(driven: &DrivenRecorder) -> OwnedSession {
+    recorded_for(driven, "trainer")
+}
+
+/// Two lanes of CartPole of that owner that are recorded there.
+fn recorded_for(driven: &DrivenRecorder, owner: &str) -> OwnedSession {
     let mut open = asked("CartPole-v1", 2, AutoresetMode::NextStep);
+    open.owner = owner.to_owned();
     open.settings.record = RecordRule::All;
     let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
     OwnedSession::make(Arc::new(plan), Some(Arc::clone(driven.recorder()))).unwrap()
@@ -408,6 +414,36 @@ fn a_session_whose_spool_is_full_is_refused_and_may_leave_until_there_is_room() 
     assert!(refused.message.contains("spool.limit"), "{refused}");
     driven.recorder().hold(false);
     assert_eq!(read(&step(&mut session, 4, &[0, 1])).header.kind, FrameKind::Batch);
+}
+
+/// Symptom: one owner's recordings filled the spool, and every owner's steps were refused until the store took them.
+/// Cause: the recorder was held as a whole. Fix: it is held by owner, and what others hand over is written meanwhile.
+#[test]
+fn an_owner_that_has_its_share_of_the_spool_is_refused_by_name_and_another_is_recorded() {
+    let (_disk, mut driven) = waiting_for_the_disk();
+    let ada = Claimant::owner("ada");
+    let (mut adas, mut bobs) = (recorded_for(&driven, "ada"), recorded_for(&driven, "bob"));
+    reset(&mut adas, 1);
+    reset(&mut bobs, 1);
+    driven.recorder().hold_owner(&ada, true);
+    let refused = refusal(&step(&mut adas, 2, &[0, 1]));
+    assert_eq!((refused.code, refused.leave), (RefusalCode::Busy, true));
+    assert!(refused.message.contains("of `ada`'s") && refused.message.contains("spool.limit"), "{refused}");
+    assert!(refusal(&reset(&mut recorded_for(&driven, "ada"), 1)).leave, "also before it has begun");
+    for number in 2..400 {
+        assert_eq!(read(&step(&mut bobs, number, &[0, 1])).header.kind, FrameKind::Batch);
+        bobs.engine.flush().unwrap();
+        driven.turn(Duration::from_millis(u64::from(number)));
+    }
+    let status = driven.recorder().status();
+    assert!(status.recorded.episodes > 0, "what is not held is written");
+    let owners: Vec<&str> = status.open_owned.iter().map(|(owner, _)| owner.name()).collect();
+    assert_eq!(owners, ["bob"], "of the other nothing was taken");
+    driven.recorder().hold_owner(&ada, false);
+    assert_eq!(read(&step(&mut adas, 2, &[0, 1])).header.kind, FrameKind::Batch);
+    adas.engine.flush().unwrap();
+    driven.turn(Duration::from_secs(1));
+    assert!(driven.recorder().status().open_owned.has(&ada));
 }
 
 /// Symptom: a reset by a command waited for a full disk, and with it whatever came after. Cause: requests alone asked

@@ -355,6 +355,7 @@ mod tests {
             payload: vec![0xC0; 900].into(),
             memory: 900,
             at: None,
+            owner: None,
         });
         let mut word = 1;
         for position in 0..9 {

@@ -1,5 +1,6 @@
 //! The queues by which full buffers reach the writer thread and empty ones come back.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
-use rollhouse_core::Outcome;
+use rollhouse_core::{Claimant, Outcome};
 
 use crate::clock::driven_wall_ms;
 use crate::code::buffer::Buffer;
@@ -26,11 +27,7 @@ pub(crate) struct RunShared {
     lanes: usize,
     full: ArrayQueue<Box<Buffer>>,
     free: ArrayQueue<Box<Buffer>>,
-    /// Number of spare buffers that were made, and the most there may be. They are made when none is free, so that a
-    /// run that is never stepped costs none.
-    made: AtomicUsize,
-    most: AtomicUsize,
-    buffer_bytes: usize,
+    spare: Spare,
     /// Number of available buffers below which the writer is woken.
     wake_under: usize,
     /// Number of run recorders and block recorders that may still bring something.
@@ -42,9 +39,21 @@ pub(crate) struct RunShared {
     cut: AtomicU8,
     /// Flag that is raised when the stepping threads are asked to end: they wait for the writer no longer.
     ending: OnceLock<Arc<AtomicBool>>,
-    /// Number of buffers that may still be made for threads that wait after the flag was raised.
-    beyond: AtomicUsize,
+    /// Flag that is raised while the writer has to take nothing of the run's owner, if it has one.
+    owner_held: OnceLock<Arc<AtomicBool>>,
     pub(crate) doorbell: Arc<Doorbell>,
+}
+
+/// The spare buffers of a run. They are made when none is free, so that a run that is never stepped costs none.
+#[derive(Debug)]
+struct Spare {
+    /// Number of them that were made, and the most there may be.
+    made: AtomicUsize,
+    most: AtomicUsize,
+    /// Number of buffers that may still be made for threads that wait after the flag to end was raised.
+    beyond: AtomicUsize,
+    /// Bytes of each.
+    bytes: usize,
 }
 
 /// The state by which stepping threads and the writer thread reach each other without a lock.
@@ -54,6 +63,9 @@ pub(crate) struct Doorbell {
     gone: AtomicBool,
     /// Whether the writer has to take nothing for now.
     held: AtomicBool,
+    /// Flags by owner: whether the writer has to take nothing of theirs for now. Those of owners who have no run and are
+    /// not held go when another comes.
+    owners: Mutex<BTreeMap<Claimant, Arc<AtomicBool>>>,
     /// Whether a run has brought something, or ended, since the writer last went through the runs.
     brought: AtomicBool,
     /// Bytes of the spare buffers of all runs.
@@ -87,15 +99,18 @@ impl RunShared {
         Arc::new(Self {
             full: ArrayQueue::new(most),
             free: ArrayQueue::new(most),
-            made: AtomicUsize::new(0),
-            most: AtomicUsize::new(spare),
-            buffer_bytes,
+            spare: Spare {
+                made: AtomicUsize::new(0),
+                most: AtomicUsize::new(spare),
+                beyond: AtomicUsize::new(beyond),
+                bytes: buffer_bytes,
+            },
             wake_under: spare / 2,
             handles: AtomicUsize::new(1),
             waiting_frames: AtomicUsize::new(0),
             cut: AtomicU8::new(0),
             ending: OnceLock::new(),
-            beyond: AtomicUsize::new(beyond),
+            owner_held: OnceLock::new(),
             lanes: block_lanes,
             layout,
             skips_after_end,
@@ -103,42 +118,53 @@ impl RunShared {
         })
     }
 
+    /// Sets the owner of the run, of whom nothing is taken while the doorbell says so.
+    pub(crate) fn set_owner(&self, owner: &Claimant) {
+        // Set once, as the run begins.
+        let _set = self.owner_held.set(self.doorbell.owner(owner));
+    }
+
+    /// Returns whether the writer has to take nothing of the run's owner for now.
+    pub(crate) fn is_owner_held(&self) -> bool {
+        self.owner_held.get().is_some_and(|held| held.load(Ordering::Relaxed))
+    }
+
     /// Makes a buffer for a new block, and allows one more spare buffer.
     pub(crate) fn first_buffer(&self) -> Buffer {
-        self.most.fetch_add(1, Ordering::Relaxed);
+        self.spare.most.fetch_add(1, Ordering::Relaxed);
         Buffer::new(&self.layout, self.lanes)
     }
 
     /// Returns the number of spare buffers that may still be made.
     fn unmade(&self) -> usize {
-        let made = self.made.load(Ordering::Relaxed);
+        let made = self.spare.made.load(Ordering::Relaxed);
         if made < FREE_OF_BOUND {
             return FREE_OF_BOUND - made;
         }
         let room = ALL_SPARE_BYTES.saturating_sub(self.doorbell.spare_bytes.load(Ordering::Relaxed));
-        (room / self.buffer_bytes).min(self.most.load(Ordering::Relaxed).saturating_sub(made))
+        (room / self.spare.bytes).min(self.spare.most.load(Ordering::Relaxed).saturating_sub(made))
     }
 
     /// Makes a spare buffer if there may be one more. Threads that ask at the same time may exceed the bound
     /// over all runs by one each.
     #[cold]
     fn make(&self) -> Option<Box<Buffer>> {
-        let most = self.most.load(Ordering::Relaxed);
+        let most = self.spare.most.load(Ordering::Relaxed);
         let more = |made: usize| (made < most && self.unmade() > 0).then_some(made + 1);
-        self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        self.spare.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(self.made_one())
     }
 
     /// Makes a buffer for a thread that is asked to end, when the writer has none for it.
     fn make_to_end(&self) -> Option<Box<Buffer>> {
         let less = |beyond: usize| beyond.checked_sub(1);
-        self.beyond.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
-        self.made.fetch_add(1, Ordering::Relaxed);
+        self.spare.beyond.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
+        self.spare.made.fetch_add(1, Ordering::Relaxed);
         Some(self.made_one())
     }
 
     fn made_one(&self) -> Box<Buffer> {
-        self.doorbell.spare_bytes.fetch_add(self.buffer_bytes, Ordering::Relaxed);
+        self.doorbell.spare_bytes.fetch_add(self.spare.bytes, Ordering::Relaxed);
         Box::new(Buffer::new(&self.layout, self.lanes))
     }
 
@@ -276,7 +302,7 @@ impl RunShared {
 
 impl Drop for RunShared {
     fn drop(&mut self) {
-        let bytes = *self.made.get_mut() * self.buffer_bytes;
+        let bytes = *self.spare.made.get_mut() * self.spare.bytes;
         self.doorbell.spare_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -301,6 +327,26 @@ impl Doorbell {
     /// Returns whether the writer has to take nothing for now.
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// Has the writer take nothing of an owner, or take what waits.
+    pub(crate) fn hold_owner(&self, owner: &Claimant, held: bool) {
+        self.owner(owner).store(held, Ordering::Relaxed);
+        // The writer passed over what they had brought.
+        self.note();
+        self.ring();
+    }
+
+    /// Returns whether the writer has to take nothing of an owner for now.
+    pub(crate) fn is_owner_held(&self, owner: &Claimant) -> bool {
+        self.owners.lock().get(owner).is_some_and(|held| held.load(Ordering::Relaxed))
+    }
+
+    /// Returns the flag that is raised while the owner is held.
+    pub(crate) fn owner(&self, owner: &Claimant) -> Arc<AtomicBool> {
+        let mut owners = self.owners.lock();
+        owners.retain(|_, held| Arc::strong_count(held) > 1 || held.load(Ordering::Relaxed));
+        owners.entry(owner.clone()).or_default().clone()
     }
 
     /// Makes the calling thread the writer from now on.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rollhouse_core::OwnedBytes;
+
 use crate::disk_error::DiskError;
 use crate::stored::recover::RepairReport;
 
@@ -41,6 +43,8 @@ pub struct Status {
     pub durable_episodes: u64,
     /// Bytes of segments that are not sealed: of the one being written, and of the one before while it is sealed.
     pub open_bytes: u64,
+    /// Whose those bytes are.
+    pub open_owned: OwnedBytes,
     /// The last failed operation. Set while and after the recorder could not write.
     pub error: Option<DiskError>,
     /// Whether the disk takes nothing just now, for the reason in `error`.

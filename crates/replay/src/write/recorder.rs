@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Interruption, Outcome, RecordRule, RunId, SeedSchedule, StepColumns};
+use rollhouse_core::{Claimant, Interruption, Outcome, RecordRule, RunId, SeedSchedule, StepColumns};
 
 use crate::clock::Clock;
 use crate::code::coding::stepped::skips_after_end;
@@ -60,6 +60,8 @@ pub struct Beside {
     pub frames_every: u64,
     /// Columns in which those who choose the actions note something of each step: see [`BlockRecorder::note`].
     pub step_columns: StepColumns,
+    /// The owner to whose share of the folder the recording counts; it is not recorded. `None` counts for nobody.
+    pub owner: Option<Claimant>,
 }
 
 /// A handle that tells whether stepping threads wait for a run's writer; see [`RunRecorder::backlog`].
@@ -180,7 +182,7 @@ impl Recorder {
         lanes: Range<u32>,
         beside: Beside,
     ) -> Result<RunRecorder, BeginError> {
-        let Beside { placement, frames_every, step_columns } = beside;
+        let Beside { placement, frames_every, step_columns, owner } = beside;
         assert!(lanes.start <= lanes.end && lanes.end <= header.lanes, "lanes beyond the run's");
         if let RecordRule::Sample { probability } = header.record
             && !(0.0..=1.0).contains(&probability)
@@ -208,6 +210,9 @@ impl Recorder {
         }
         let skips = skips_after_end(&header.autoreset);
         let shared = RunShared::new(layout, lanes.len(), skips, self.doorbell.clone());
+        if let Some(owner) = &owner {
+            shared.set_owner(owner);
+        }
         let open_runs = self.open_runs.clone();
         let run = RunRecorder { shared: shared.clone(), lanes, step_columns, open_runs };
         let place = RunPlace {
@@ -216,6 +221,7 @@ impl Recorder {
             memory: info.memory() + payload.len(),
             payload: payload.into(),
             at: None,
+            owner,
         };
         let begin = Command::Begin(Box::new(header), place, shared);
         self.send(begin).map_err(|()| BeginError::WriterGone)?;
@@ -260,6 +266,11 @@ impl Recorder {
         self.doorbell.hold(held);
     }
 
+    /// Does the same for the runs of one owner alone ([`Beside::owner`]), those that begin later included.
+    pub fn hold_owner(&self, owner: &Claimant, held: bool) {
+        self.doorbell.hold_owner(owner, held);
+    }
+
     /// Tests whether the disk takes anything, if that is not known, so that [`Status::failing`] is right for a run that
     /// is about to begin. Blocks for the disk.
     pub fn try_disk(&self) {
@@ -284,6 +295,12 @@ impl Recorder {
     /// Returns whether the writer has to take nothing for now, as [`Recorder::hold`] says. Does not block.
     pub fn is_held(&self) -> bool {
         self.doorbell.is_held()
+    }
+
+    /// Returns whether the writer has to take nothing of an owner for now, as [`Recorder::hold_owner`] says. Does not
+    /// block.
+    pub fn is_owner_held(&self, owner: &Claimant) -> bool {
+        self.doorbell.is_owner_held(owner)
     }
 
     /// Returns the sealed segments of the folder, for those who carry them elsewhere.
@@ -419,6 +436,12 @@ impl RunRecorder {
     /// Returns whether the writer has to take nothing for now, as [`Recorder::hold`] says. Does not block.
     pub fn is_held(&self) -> bool {
         self.shared.doorbell.is_held()
+    }
+
+    /// Returns whether the writer has to take nothing of the run's owner for now, as [`Recorder::hold_owner`] says. Does
+    /// not block.
+    pub fn is_owner_held(&self) -> bool {
+        self.shared.is_owner_held()
     }
 }
 

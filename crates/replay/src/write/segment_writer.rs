@@ -10,6 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rollhouse_core::Claimant;
+
 use crate::code::coded_run::{Bases, CodedRun};
 use crate::code::extent::ChunkEnds;
 use crate::code::record::{HEADER_BYTES, Header, Kind};
@@ -70,6 +72,8 @@ pub(crate) struct RunPlace {
     pub(crate) memory: usize,
     /// The last segment that has the header, and the run's index there.
     pub(crate) at: Option<(u64, u32)>,
+    /// The owner to whom its bytes count.
+    pub(crate) owner: Option<Claimant>,
 }
 
 /// The fields of a chunk's header that do not follow from its payload.

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollhouse_core::OwnedBytes;
+
 use crate::clock::Clock;
 use crate::code::extent::{ChunkEnds, Extent};
 use crate::disk::{Disk, DiskFile};
@@ -97,6 +99,8 @@ struct Written {
     /// Bytes of the segments this session has closed.
     closed_bytes: u64,
     undurable: Undurable,
+    /// Whose the bytes of the current segment are.
+    owned: OwnedBytes,
 }
 
 impl Written {
@@ -117,6 +121,7 @@ struct Closing {
     bytes: u64,
     /// What is not durable and lies in this segment.
     undurable: Amount,
+    owned: OwnedBytes,
 }
 
 impl Segments {
@@ -140,7 +145,7 @@ impl Segments {
         for number in numbers {
             let path = segments.join(segment_name(number));
             let bytes = disk.open(&path).and_then(|file| file.len()).map_err(|e| failed("read", &path, e))?;
-            sealed.add(SealedSegment { number, bytes, episodes: None });
+            sealed.add(SealedSegment { number, bytes, episodes: None }, OwnedBytes::default());
             highest = highest.max(Some(number));
         }
         Ok(Self {
@@ -161,6 +166,7 @@ impl Segments {
                 status: Status { repaired: report, ..Status::default() },
                 closed_bytes: 0,
                 undurable: Undurable::default(),
+                owned: OwnedBytes::default(),
             },
             uncatalogued: Vec::new(),
         })
@@ -182,6 +188,10 @@ impl Segments {
         self.written.status.recorded.bytes = self.written.closed_bytes + open;
         self.written.status.failing = self.outage.is_on();
         self.written.status.open_bytes = open + self.closing.as_ref().map_or(0, |closing| closing.bytes);
+        self.written.status.open_owned = self.written.owned.clone();
+        if let Some(closing) = &self.closing {
+            self.written.status.open_owned.add_all(&closing.owned);
+        }
         &self.written.status
     }
 
@@ -204,6 +214,7 @@ impl Segments {
             return self.lose(1, episodes);
         }
         let Some((number, segment)) = &mut self.current else { return self.lose(1, episodes) };
+        let before = segment.len();
         let index = match run.at {
             Some((at, index)) if at == *number => index,
             _ => {
@@ -216,6 +227,9 @@ impl Segments {
         segment.add_chunk(place, payload, ends);
         if !frames.is_empty() {
             segment.add_frames(place, frames);
+        }
+        if let Some(owner) = &run.owner {
+            self.written.owned.add(owner, segment.len() - before);
         }
         self.filling_since.get_or_insert(self.clock.now());
         self.written.status.recorded.lost_episodes += ends.headless;
@@ -303,7 +317,9 @@ impl Segments {
             Job::Turn { number, segment: Box::new(segment), disk: self.folder.disk.clone(), next: path };
         match syncer.ask(job) {
             Ok(()) => {
-                self.closing = Some(Closing { number, bytes, undurable: self.written.undurable.close() });
+                let (undurable, owned) =
+                    (self.written.undurable.close(), std::mem::take(&mut self.written.owned));
+                self.closing = Some(Closing { number, bytes, undurable, owned });
                 self.written.closed_bytes += bytes;
                 self.next_number += 1;
                 self.current = Some((next, self.new_segment(next)));
@@ -321,20 +337,21 @@ impl Segments {
 
     /// Takes the result of sealing the segment before the current one.
     fn take_turned(&mut self, turned: Turned) {
-        let Some(Closing { number, bytes, undurable }) = self.closing.take() else { return };
+        let Some(Closing { number, bytes, undurable, owned }) = self.closing.take() else { return };
         match turned {
             Ok((index, file)) => {
                 self.written.closed_bytes += index.bytes - bytes;
                 self.written.undurable.made_durable(undurable);
                 self.count_durable();
-                self.add_sealed(index);
+                self.add_sealed(index, owned);
                 if let Some(job) = self.catalogue() {
                     self.do_aside(job);
                 }
                 self.open_current(file);
             }
             Err(error) => {
-                self.sealed.add_unsealed(number, bytes);
+                self.sealed.add_unsealed(number, bytes, owned);
+                self.written.owned = OwnedBytes::default();
                 // What came since then is in memory only, for a file that is not there.
                 self.current = None;
                 self.filling_since = None;
@@ -359,9 +376,9 @@ impl Segments {
         self.written.count_durable();
     }
 
-    fn add_sealed(&mut self, index: SegmentIndex) {
-        let episodes = index.extents.iter().map(Extent::episodes).sum();
-        self.sealed.add(SealedSegment { number: index.number, bytes: index.bytes, episodes: Some(episodes) });
+    fn add_sealed(&mut self, index: SegmentIndex, owned: OwnedBytes) {
+        let episodes = Some(index.extents.iter().map(Extent::episodes).sum());
+        self.sealed.add(SealedSegment { number: index.number, bytes: index.bytes, episodes }, owned);
         self.uncatalogued.push(index);
     }
 
@@ -493,16 +510,16 @@ impl Segments {
         self.settle();
         let Some((number, segment)) = self.current.take() else { return };
         self.filling_since = None;
-        let len = segment.len();
+        let (len, owned) = (segment.len(), std::mem::take(&mut self.written.owned));
         match segment.seal() {
             Ok(index) => {
                 self.written.closed_bytes += index.bytes;
                 self.all_durable();
-                self.add_sealed(index);
+                self.add_sealed(index, owned);
                 self.catalogue_here();
             }
             Err(error) => {
-                self.sealed.add_unsealed(number, len);
+                self.sealed.add_unsealed(number, len, owned);
                 self.written.closed_bytes += len;
                 self.failed(error);
             }

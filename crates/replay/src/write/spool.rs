@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rollhouse_core::{RunId, split_mix64};
+use rollhouse_core::{OwnedBytes, RunId, split_mix64};
 
 use crate::disk::{Disk, DiskFile, read_range};
 use crate::disk_error::DiskError;
@@ -36,9 +36,10 @@ struct Shelf {
     taken: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Shelved {
     bytes: u64,
+    owned: OwnedBytes,
     episodes: Option<u64>,
     /// Whether the segment is sealed. After a failed operation it is not: then it is sealed when the disk works again,
     /// or by the next recorder.
@@ -166,13 +167,19 @@ impl Spool {
         segments_dir(&self.dir).join(segment_name(number))
     }
 
-    pub(crate) fn add(&self, segment: SealedSegment) {
-        let SealedSegment { number, bytes, episodes } = segment;
-        self.shelf.lock().segments.insert(number, Shelved { bytes, episodes, sealed: true });
+    /// Returns whose the bytes of a segment are; nobody's if an earlier recorder wrote it. Does not block.
+    pub fn owned(&self, number: u64) -> OwnedBytes {
+        self.shelf.lock().segments.get(&number).map(|segment| segment.owned.clone()).unwrap_or_default()
     }
 
-    pub(crate) fn add_unsealed(&self, number: u64, bytes: u64) {
-        self.shelf.lock().segments.insert(number, Shelved { bytes, episodes: None, sealed: false });
+    pub(crate) fn add(&self, segment: SealedSegment, owned: OwnedBytes) {
+        let SealedSegment { number, bytes, episodes } = segment;
+        self.shelf.lock().segments.insert(number, Shelved { bytes, owned, episodes, sealed: true });
+    }
+
+    pub(crate) fn add_unsealed(&self, number: u64, bytes: u64, owned: OwnedBytes) {
+        let segment = Shelved { bytes, owned, episodes: None, sealed: false };
+        self.shelf.lock().segments.insert(number, segment);
     }
 
     /// Returns the segments that were latched after a failed operation, oldest first, and their bytes.

@@ -218,8 +218,14 @@ mod tests {
         let config = RecorderConfig { commit_every: std::time::Duration::ZERO, ..RecorderConfig::default() };
         let spool = Spool::new(shared.clone(), dir);
         let mut segments = Segments::open(shared, dir, config, 7, spool, Clock::system()).unwrap();
-        let mut run =
-            RunPlace { tag: 3, env: "env".into(), payload: vec![0xC0; 100].into(), memory: 100, at: None };
+        let mut run = RunPlace {
+            tag: 3,
+            env: "env".into(),
+            payload: vec![0xC0; 100].into(),
+            memory: 100,
+            at: None,
+            owner: None,
+        };
         let mut add = |segments: &mut Segments| {
             let place = ChunkPlace { run: 0, first_lane: 0, lanes: 1, rows: 1, position: 0, ms: 5 };
             segments.add_chunk(&mut run, place, (&[7; 100], &[]), &ChunkEnds::new());

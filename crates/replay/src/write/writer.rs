@@ -166,7 +166,7 @@ impl Writer {
         self.segments.look_after_folder();
         self.segments.try_disk_again();
         let waits = self.doorbell.is_held() || self.segments.waits();
-        let worked = if command.is_none() && waits { false } else { self.drain() };
+        let worked = if command.is_none() && waits { false } else { self.drain(command.is_some()) };
         self.segments.flush();
         let idle = command.is_none() && !worked;
         match command {
@@ -209,14 +209,17 @@ impl Writer {
         if idle { Round::Idle } else { Round::Worked }
     }
 
-    /// Writes everything handed over; returns false if there was nothing.
-    fn drain(&mut self) -> bool {
+    /// Writes everything handed over, of owners that are held only with `all`; returns false if there was nothing.
+    fn drain(&mut self, all: bool) -> bool {
         if !self.doorbell.take_note() {
             return false;
         }
         let mut worked = false;
         let (segments, payload) = (&mut self.segments, &mut self.payload);
         self.runs.retain_mut(|run| {
+            if run.shared.is_owner_held() && !all {
+                return true;
+            }
             // Asked first: what the last handle brought is then taken below.
             let (over, cut) = (run.shared.is_over(), run.shared.cut());
             while let Some(mut buffer) = run.shared.take_full() {

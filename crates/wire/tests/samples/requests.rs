@@ -57,7 +57,8 @@ pub(crate) fn requests() -> Vec<Sample> {
         settings: settings(),
     };
     let close = CloseSession { session: session(), incarnation: INCARNATION };
-    let ship = Ship { spool: "k3f9q2tz".into(), segment: 12, bytes: 1 << 20, crc: 0xdead_beef };
+    let ship =
+        Ship { spool: "k3f9q2tz".into(), segment: 12, bytes: 1 << 20, crc: 0xdead_beef, owned: Vec::new() };
     let attach = Attach { pool: POOL, index: 1, incarnation: INCARNATION, secret: secret(), log: false };
     let replace = ReplaceSession {
         open: open_pool.clone(),

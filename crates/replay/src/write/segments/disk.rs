@@ -18,9 +18,10 @@ impl Segments {
             Ok(()) => true,
             Err(error) => {
                 self.filling_since = None;
+                let owned = std::mem::take(&mut self.written.owned);
                 if let Some((number, segment)) = self.current.take().filter(|(_, segment)| segment.has_file())
                 {
-                    self.sealed.add_unsealed(number, segment.len());
+                    self.sealed.add_unsealed(number, segment.len(), owned);
                     self.written.closed_bytes += segment.len();
                 }
                 self.failed(error);
@@ -111,7 +112,7 @@ impl Segments {
             self.written.closed_bytes += there.saturating_sub(latched);
             self.written.status.recorded.torn_bytes += latched.saturating_sub(there);
             match sealed {
-                Some(segment) => self.sealed.add(segment),
+                Some(segment) => self.sealed.add(segment, self.sealed.owned(number)),
                 None => self.sealed.forget(number),
             }
         }
