@@ -8,6 +8,7 @@ mod common;
 mod drawn_options;
 mod first_done;
 mod late;
+mod late_panics;
 mod lockstep;
 mod noting;
 mod panics;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use common::{act, header};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Determinism, Distribution, EnvSpec, Interruption, LaneSet,
-    MethodSpec, OptionSpec, OptionValue, Options, Outcome, RecordRule, Space, Start,
+    AutoresetMode, ColumnMut, ColumnRef, ColumnSpec, DType, Determinism, Distribution, EnvSpec, Interruption,
+    LaneSet, MethodSpec, OptionSpec, OptionValue, Options, Outcome, RecordRule, Role, Space, Start,
 };
 use rollhouse_engine::{ConfigError, Engine, EngineConfig, LaneOptions, Reset, StepError};
 use rollhouse_env::testing::{Timing, late};
@@ -44,11 +44,12 @@ enum At {
     Text,
     WordsPerReset,
     HasVerdicts,
+    FirstInfos,
 }
 
-const OF_A_LANE: [At; 7] =
-    [At::SetOptions, At::StateHash, At::State, At::SetState, At::Call, At::Render, At::Text];
-const OF_A_BLOCK: [At; 10] = [
+const OF_A_LANE: [At; 8] =
+    [At::SetOptions, At::StateHash, At::State, At::SetState, At::Call, At::Render, At::Text, At::FirstInfos];
+const OF_A_BLOCK: [At; 11] = [
     At::Seed,
     At::Position,
     At::Restore,
@@ -59,6 +60,7 @@ const OF_A_BLOCK: [At; 10] = [
     At::Call,
     At::Render,
     At::Text,
+    At::FirstInfos,
 ];
 
 /// Whether the fault is armed. It fires once.
@@ -100,6 +102,10 @@ impl Env for Panicky {
         self.count += 1;
         self.show(obs);
         StepResult { reward: 1.0, terminated: self.count == 3, truncated: false }
+    }
+
+    fn first_infos(&self, _: &mut [ColumnMut<'_>]) {
+        self.pass(At::FirstInfos);
     }
 
     fn state_hash(&self) -> u32 {
@@ -175,6 +181,12 @@ impl BatchEnv for Whole {
         }
         LaneSet::NONE
     }
+    fn first_infos(&mut self, lanes: LaneSet, infos: &mut [ColumnMut<'_>]) -> LaneSet {
+        for lane in lanes & LaneSet::first(self.lanes.len()) {
+            Env::first_infos(&self.lanes[lane], infos);
+        }
+        LaneSet::NONE
+    }
     fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
         let mut ended = Ended::default();
         for (lane, env) in self.lanes.iter_mut().enumerate() {
@@ -223,7 +235,13 @@ fn spec() -> EnvSpec {
         determinism: Determinism::Deterministic,
         methods: vec![MethodSpec { changes: true, ..MethodSpec::reading("do", "panics") }],
         options: vec![option("armed", OptionValue::Bool(false)), option("drawn", OptionValue::Int(0))],
-        info_channels: vec![],
+        info_channels: vec![ColumnSpec {
+            path: "action_mask".into(),
+            dtype: DType::Bool,
+            shape: vec![2],
+            names: vec![],
+            role: Role::ActionMask,
+        }],
         dynamics_hash: 0,
     }
 }
@@ -267,6 +285,7 @@ fn provoke(engine: &mut Engine, at: At) {
     let one = || Reset { mask: (0..LANES).map(|lane| lane == LANE).collect(), ..Reset::default() };
     match at {
         At::Seed => drop(engine.reset(&Reset { seeds: vec![Some(1); LANES], ..one() }).unwrap()),
+        At::FirstInfos => drop(engine.reset(&one()).unwrap()),
         // They draw their options.
         At::Position | At::Restore | At::SetOptions => drop(engine.reset(&one()).unwrap()),
         At::StateHash => {
@@ -353,7 +372,7 @@ fn a_panic_in_any_method_loses_the_lane_or_the_block_alone() {
         let crashed = Outcome::Interrupted(Interruption::Crashed).code();
         let stats = engine.stats().unwrap();
         // An episode that was to begin was cancelled before.
-        let cancelled = matches!(at, At::Seed | At::Position | At::Restore | At::SetOptions);
+        let cancelled = matches!(at, At::Seed | At::Position | At::Restore | At::SetOptions | At::FirstInfos);
         let wanted = lost.len() - usize::from(cancelled);
         assert_eq!(stats.outcomes[usize::from(crashed)], wanted as u64, "{what}");
         let began = Instant::now();
