@@ -10,3 +10,4 @@ mod replays;
 mod rollout;
 mod serving;
 mod shipping;
+mod waiting;

@@ -26,14 +26,14 @@ fn commands_of(open: &OpenSession) -> OpenCommands {
 }
 
 /// An owner's command stream.
-struct Commands<'a> {
+pub(crate) struct Commands<'a> {
     owner: &'a Owner,
     reader: EnvelopeReader,
     writer: EnvelopeWriter,
 }
 
 impl<'a> Commands<'a> {
-    fn open(owner: &'a Owner, open: &OpenSession) -> Self {
+    pub(crate) fn open(owner: &'a Owner, open: &OpenSession) -> Self {
         let (opened, reader, writer) =
             owner.block_on(owner.connection.commands(commands_of(open), None)).unwrap();
         assert_eq!(opened.lanes, open.lanes);
@@ -48,7 +48,7 @@ impl<'a> Commands<'a> {
         self.owner.block_on(self.reader.read()).unwrap().unwrap()
     }
 
-    fn call<M: Method>(&mut self, params: &M::Params) -> Result<M::Answer, Refusal> {
+    pub(crate) fn call<M: Method>(&mut self, params: &M::Params) -> Result<M::Answer, Refusal> {
         self.put(&Envelope::command(1, M::NAME, params).unwrap());
         let answer = self.hear();
         assert_eq!((answer.id, answer.method.as_str()), (1, M::NAME));

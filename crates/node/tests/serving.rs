@@ -15,8 +15,7 @@ use rollhouse_core::{
     SharedBound, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset};
-use rollhouse_env::testing::{Gate, Timing, late};
-use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_env::Registry;
 use rollhouse_node::{ClusterNode, Histogram, Transport};
 use rollhouse_replay::{Library, Query, RealDisk, Verification};
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
@@ -277,69 +276,6 @@ fn sessions_of_different_envs_and_owners_share_the_workers() {
     assert_eq!((report.changes.sessions.len(), report.load.lanes), (4, 16));
     assert!(report.changes.sessions.iter().all(|session| session.attached == Some(true)));
 }
-
-/// Symptom: six sessions of an env with steps of 20 s kept everybody else on their node waiting for 57 s. Cause: they held
-/// the threads that step kernels while other processes computed. Fix: what may wait has threads of its own, one each.
-#[test]
-fn sessions_whose_lanes_never_finish_keep_no_other_session_waiting_whatever_it_asks() {
-    static GATE: Gate = Gate::new();
-    let registry = Registry::builtin();
-    let late_of = |id: &str, timing: Timing| {
-        let inner = registry.get("CartPole-v1").unwrap();
-        let mut spec = inner.spec().clone();
-        spec.id = id.to_owned();
-        let named = EnvEntry::new(spec, move |_, options| inner.make_block(options));
-        registry.register(Arc::into_inner(late(&Arc::new(named), timing)).unwrap()).unwrap();
-    };
-    late_of("held/CartPole-v1", Timing { gate: Some(&GATE), ..Timing::default() });
-    late_of("late/CartPole-v1", Timing { seed: 3, ..Timing::default() });
-    let cluster = Cluster::start(|config| {
-        config.stepping.threads = NonZeroUsize::MIN;
-        config.registry = Arc::new(registry);
-    });
-    let opened = |pool, env: &str| {
-        let open = session(pool, env, 2);
-        cluster.coordinator.open(&open).unwrap();
-        open
-    };
-    let opens: Vec<_> = (10..10 + HELD).map(|pool| opened(pool, "held/CartPole-v1")).collect();
-    let owner = cluster.owner();
-    let mut held: Vec<_> = opens.iter().map(|open| owner.attach(open)).collect();
-    for stepper in &mut held {
-        stepper.reset(1);
-    }
-    GATE.close(true);
-    for (index, stepper) in held.iter_mut().enumerate() {
-        match index % 3 {
-            0 => stepper.ask(FrameKind::Step, 2, &[0; 16]),
-            1 => stepper.ask(FrameKind::Reset, 2, &[]),
-            _ => stepper.ask_to_send(2, &[0, 1], &[0, 0]),
-        }
-    }
-    let taken = || cluster.node.figures().threads.queue_wait.counts().iter().sum::<u64>();
-    let before = taken();
-    while taken() < before + HELD as u64 {
-        owner.block_on(tokio::task::yield_now());
-    }
-    let (late_open, kernel_open) = (opened(1, "late/CartPole-v1"), opened(2, "CartPole-v1"));
-    let (late, kernel) = (owner.attach(&late_open), owner.attach(&kernel_open));
-    for mut stepper in [late, kernel] {
-        stepper.reset(1);
-        for number in 2..20 {
-            assert_eq!(stepper.step(number, &[1; 2]).header.kind, FrameKind::Batch);
-        }
-        assert_eq!(stepper.send(20, &[1], &[0]).header.kind, FrameKind::Rows);
-    }
-    cluster.coordinator.close(&late_open).unwrap();
-    assert_eq!((cluster.node.load().queued, cluster.node.longest_queue_wait()), (0, Duration::ZERO));
-    GATE.close(false);
-    for stepper in &mut held {
-        assert_eq!(stepper.hear().unwrap().header.number, 2);
-    }
-}
-
-/// Number of sessions that wait, more than threads that step kernels.
-const HELD: u128 = 9;
 
 #[test]
 fn with_every_thread_held_other_sessions_step_and_the_node_reports() {

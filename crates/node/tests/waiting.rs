@@ -1,0 +1,172 @@
+//! Sessions that wait for steps of other processes, and all others, over real connections.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use crate::cluster;
+use crate::commands::Commands;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::{Answered, Cluster, Heard, Owner, Stepper, session};
+use rollhouse_engine::{GetAttributes, GetParams, LaneRange, SetOptions, SetOptionsParams};
+use rollhouse_env::testing::{Gate, Timing, late};
+use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_wire::{FrameKind, OpenSession, RefusalCode};
+
+/// Number of sessions that wait, more than threads that step kernels.
+const HELD: u128 = 9;
+
+/// A node with one thread for kernels, and the envs `held/CartPole-v1`, whose steps wait for the gate, and
+/// `late/CartPole-v1`.
+fn gated(gate: &'static Gate) -> Cluster {
+    let registry = Registry::builtin();
+    let late_of = |id: &str, timing: Timing| {
+        let inner = registry.get("CartPole-v1").unwrap();
+        let mut spec = inner.spec().clone();
+        spec.id = id.to_owned();
+        let named = EnvEntry::new(spec, move |_, options| inner.make_block(options));
+        registry.register(Arc::into_inner(late(&Arc::new(named), timing)).unwrap()).unwrap();
+    };
+    late_of("held/CartPole-v1", Timing { gate: Some(gate), ..Timing::default() });
+    late_of("late/CartPole-v1", Timing { seed: 3, ..Timing::default() });
+    Cluster::start(|config| {
+        config.stepping.threads = NonZeroUsize::MIN;
+        config.registry = Arc::new(registry);
+    })
+}
+
+fn opened(cluster: &Cluster, pool: u128, env: &str) -> OpenSession {
+    let open = session(pool, env, 2);
+    cluster.coordinator.open(&open).unwrap();
+    open
+}
+
+/// Opens sessions of the held env and asks each for something that waits for the gate, until all are under way.
+fn hold<'a>(cluster: &Cluster, owner: &'a Owner, gate: &Gate) -> (Vec<OpenSession>, Vec<Stepper<'a>>) {
+    let opens: Vec<_> = (10..10 + HELD).map(|pool| opened(cluster, pool, "held/CartPole-v1")).collect();
+    let mut held: Vec<_> = opens.iter().map(|open| owner.attach(open)).collect();
+    for stepper in &mut held {
+        stepper.reset(1);
+    }
+    let taken = || cluster.node.figures().threads.queue_wait.counts().iter().sum::<u64>();
+    let before = taken();
+    gate.close(true);
+    for (index, stepper) in held.iter_mut().enumerate() {
+        match index % 3 {
+            0 => stepper.ask(FrameKind::Step, 2, &[0; 16]),
+            1 => stepper.ask(FrameKind::Reset, 2, &[]),
+            _ => stepper.ask_to_send(2, &[0, 1], &[0, 0]),
+        }
+    }
+    while taken() < before + HELD as u64 {
+        owner.block_on(tokio::task::yield_now());
+    }
+    (opens, held)
+}
+
+/// Symptom: six sessions of an env with steps of 20 s kept everybody else on their node waiting for 57 s. Cause: they held
+/// the threads that step kernels while other processes computed. Fix: what may wait has threads of its own, one each.
+#[test]
+fn sessions_whose_lanes_never_finish_keep_no_other_session_waiting_whatever_it_asks() {
+    static GATE: Gate = Gate::new();
+    let cluster = gated(&GATE);
+    let owner = cluster.owner();
+    let (_opens, mut held) = hold(&cluster, &owner, &GATE);
+    let late_open = opened(&cluster, 1, "late/CartPole-v1");
+    let kernel_open = opened(&cluster, 2, "CartPole-v1");
+    let (late, kernel) = (owner.attach(&late_open), owner.attach(&kernel_open));
+    for mut stepper in [late, kernel] {
+        stepper.reset(1);
+        for number in 2..20 {
+            assert_eq!(stepper.step(number, &[1; 2]).header.kind, FrameKind::Batch);
+        }
+        assert_eq!(stepper.send(20, &[1], &[0]).header.kind, FrameKind::Rows);
+    }
+    cluster.coordinator.close(&late_open).unwrap();
+    assert_eq!((cluster.node.load().queued, cluster.node.longest_queue_wait()), (0, Duration::ZERO));
+    GATE.close(false);
+    for stepper in &mut held {
+        assert_eq!(stepper.hear().unwrap().header.number, 2);
+    }
+}
+
+/// The same of what is asked beside steps: commands of sessions of both kinds, one that changes the lanes among them, a
+/// session that ends in the middle of its step, and draining, of which every other session learns with its next step.
+#[test]
+fn commands_ends_and_draining_go_on_beside_sessions_whose_lanes_never_finish() {
+    static GATE: Gate = Gate::new();
+    let cluster = gated(&GATE);
+    let owner = cluster.owner();
+    let (opens, mut held) = hold(&cluster, &owner, &GATE);
+    let others = [opened(&cluster, 1, "late/CartPole-v1"), opened(&cluster, 2, "CartPole-v1")];
+    for open in &others {
+        let mut stepper = owner.attach(open);
+        stepper.reset(1);
+        let mut commands = Commands::open(&owner, open);
+        let lanes = LaneRange { first: 0, count: 2 };
+        let states = GetParams { name: "state".into(), lanes };
+        for number in 2..10 {
+            assert_eq!(commands.call::<GetAttributes>(&states).unwrap().values.len(), 2);
+            assert_eq!(stepper.step(number, &[1; 2]).header.kind, FrameKind::Batch);
+        }
+        let none = SetOptionsParams { mask: Vec::new(), options: Default::default() };
+        commands.call::<SetOptions>(&none).unwrap();
+    }
+    let beats = || cluster.coordinator.hear(|heard| matches!(heard, Heard::Beat(_)).then_some(()));
+    (0..3).for_each(|_| beats());
+    cluster.node.drain();
+    let refused = cluster.coordinator.open(&session(3, "CartPole-v1", 2)).unwrap_err();
+    assert_eq!(refused.code, RefusalCode::Draining);
+    for open in &others {
+        let mut stepper = owner.attach(open);
+        let answer = stepper.step(stepper.attached.last + 1, &[1; 2]);
+        assert!(leaving(&answer), "it learns that its node goes away");
+    }
+    assert_eq!((cluster.node.load().queued, cluster.node.longest_queue_wait()), (0, Duration::ZERO));
+    GATE.close(false);
+    for stepper in &mut held {
+        assert_eq!(stepper.hear().unwrap().header.number, 2);
+    }
+    for open in opens.iter().chain(&others) {
+        cluster.coordinator.close(open).unwrap();
+    }
+}
+
+/// Whether an answer says that its node goes away.
+fn leaving(answer: &Answered) -> bool {
+    rollhouse_wire::control::decode::<rollhouse_wire::Notes>(&answer.sidecar).is_ok_and(|notes| notes.leaving)
+}
+
+/// Prints how long an honest session's steps take alone and beside sessions that wait. What holds is that none of its
+/// steps waits for a thread: that no time is a condition here.
+#[test]
+fn an_honest_sessions_steps_wait_for_no_thread_beside_sessions_whose_lanes_never_finish() {
+    static GATE: Gate = Gate::new();
+    const STEPS: u32 = 500;
+    let cluster = gated(&GATE);
+    let owner = cluster.owner();
+    let open = opened(&cluster, 1, "late/CartPole-v1");
+    let mut stepper = owner.attach(&open);
+    stepper.reset(1);
+    let mut number = 1;
+    let mut steps = || {
+        let began = Instant::now();
+        for _ in 0..STEPS {
+            number += 1;
+            assert_eq!(stepper.step(number, &[1; 2]).header.kind, FrameKind::Batch);
+        }
+        began.elapsed()
+    };
+    let alone = steps();
+    // Over the same connection, which lives on while it is driven.
+    let (_opens, mut held) = hold(&cluster, &owner, &GATE);
+    let beside = steps();
+    assert_eq!((cluster.node.load().queued, cluster.node.longest_queue_wait()), (0, Duration::ZERO));
+    let ratio = beside.as_secs_f64() / alone.as_secs_f64();
+    println!("{STEPS} steps: alone {alone:?}, beside {HELD} sessions that wait {beside:?}, {ratio:.2} times");
+    GATE.close(false);
+    for stepper in &mut held {
+        assert_eq!(stepper.hear().unwrap().header.number, 2);
+    }
+}
