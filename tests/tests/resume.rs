@@ -498,6 +498,54 @@ fn begin_anew(lanes: Lanes) {
     assert!(!trainer.nodes().contains(&killed));
 }
 
+/// Symptom: with the disk of its node full, a pool whose lanes are reported as lost ended after its timeout, though another
+/// node had room. Cause: only lanes that are resumed left such a node. Fix: these leave too, after 10 s.
+#[test]
+fn lanes_whose_loss_is_reported_leave_a_node_whose_disk_stays_full_and_begin_new_episodes() {
+    leave_a_full_disk_anew(Lanes::remote(OnLoss::Report));
+}
+
+#[test]
+fn lanes_in_memory_whose_loss_is_reported_leave_a_node_whose_disk_stays_full_too() {
+    leave_a_full_disk_anew(Lanes::shared(OnLoss::Report, Spread::Even));
+}
+
+fn leave_a_full_disk_anew(lanes: Lanes) {
+    let names = ["one", "two"];
+    let cluster = Cluster::new(&names);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let wait = ["spool.when_full=back_pressure"];
+    let nodes = names.map(|name| (name, cluster.node_with(name, &address, &wait, &[])));
+    let connect = cluster.connection("trainer", &address);
+    let mut trainer = Trainer::opened(&connect, lanes);
+    trainer.begin();
+    trainer.play(50);
+    let full = trainer.nodes()[0].clone();
+    let lanes = trainer.pool().sessions().next().unwrap().1;
+    let (_, node) = nodes.iter().find(|(name, _)| *name == full).unwrap();
+    node.fill_disk();
+    let (mut turn, mut cut) = (50, Vec::new());
+    while trainer.nodes().contains(&full) {
+        fill(trainer.pool().actions(), turn);
+        let frame = trainer.pool().step().unwrap();
+        cut = (0..LANES).filter(|&lane| frame.truncated()[lane] == 1).collect();
+        turn += 1;
+    }
+    assert_eq!(cut, lanes.clone().collect::<Vec<_>>(), "in the step with which they left");
+    assert!(lanes.clone().all(|lane| matches!(trainer.pool().loss(lane), Some(Outcome::Interrupted(_)))));
+    let begun = loop {
+        fill(trainer.pool().actions(), turn);
+        let frame = trainer.pool().step().unwrap();
+        let begun: Vec<u8> = frame.reset()[lanes.clone()].to_vec();
+        if begun.contains(&1) {
+            break begun;
+        }
+        turn += 1;
+    };
+    assert!(begun.iter().all(|&flag| flag == 1), "all of them at once");
+    assert_eq!(trainer.pool().lost(), 0);
+}
+
 #[test]
 fn lanes_that_were_changed_between_steps_are_never_rebuilt_from_their_actions() {
     let (cluster, _coordinator, address, mut nodes) = started(&["one", "two", "three"]);

@@ -111,6 +111,8 @@ struct Exchange {
     refusal: Option<Refusal>,
     /// Whether nobody listened at the node's port any more at the last attempt.
     port_closed: bool,
+    /// The time of the first refusal by a node that cannot record.
+    unrecorded: Option<Duration>,
 }
 
 impl Session {
@@ -219,7 +221,7 @@ impl Session {
     fn exchange(&mut self, now: Duration, patience: Patience) -> Exchange {
         let attached = self.attachment != Attachment::Detached;
         let (retry, next) = self.numbering.begin(now, attached, patience);
-        Exchange { retry, next, refusal: None, port_closed: false }
+        Exchange { retry, next, refusal: None, port_closed: false, unrecorded: None }
     }
 
     /// Returns how long its node is waited for in silence. One that was never reached has done nothing yet that would have
@@ -247,7 +249,7 @@ impl Session {
             E::Refused(refusal) => {
                 // A refusal is an answer: the node stands at that request.
                 self.numbering.answered();
-                if refusal.leave && resumes && self.not_before <= now {
+                if refusal.leave && self.may_leave_unrecorded(now) {
                     return self.leave_unrecorded(now, &refusal);
                 }
                 let event = RetryEvent::Refused { code: refusal.code, retry_after: pause_of(&refusal) };

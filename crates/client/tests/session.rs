@@ -244,14 +244,50 @@ fn a_node_that_cannot_record_is_left_with_the_request_and_asked_on_if_there_is_n
     assert_eq!(session.body().unwrap().kind, FrameKind::Step);
 }
 
+/// Symptom: one node's full disk ended the training of a pool with `on_loss = "report"` after its timeout, though another
+/// node had room, and to drain the node did not help. Cause: only lanes that are resumed left such a node. Fix: the others
+/// leave it too, once it has not recorded for a while, and begin new episodes where they go.
 #[test]
-fn lanes_that_are_not_to_be_resumed_wait_for_a_node_that_cannot_record() {
+fn lanes_whose_loss_is_reported_wait_a_while_for_a_node_that_cannot_record_and_then_begin_anew_on_another() {
     let mut session = session(OnLoss::Report);
     reset(&mut session);
     session.on(NOW, requested(FrameKind::Step));
-    session.written(2);
-    let SessionAction::WaitUntil(_) = session.on(NOW, cannot_record()) else { panic!("it waits") };
-    assert!(session.is_settled());
+    let (mut now, mut number) = (NOW, 2);
+    let left = loop {
+        session.written(number);
+        match session.on(now, cannot_record()) {
+            SessionAction::WaitUntil(until) => now = until,
+            action => break action,
+        }
+        assert!(session.is_settled());
+        number += 1;
+        assert_eq!(session.on(now, SessionEvent::Woken), SessionAction::Send { number });
+    };
+    assert_eq!(left, SessionAction::Place);
+    assert!((10..15).contains(&(now - NOW).as_secs()), "{now:?}");
+    assert!(session.place_request().moving && session.gone().is_none());
+    // No other place: its node is asked again, and left two seconds later at the earliest.
+    let full = || SessionEvent::NoPlace(NoPlace::Busy(COORDINATOR_AWAY));
+    let SessionAction::Send { number } = session.on(now, full()) else { panic!("it is asked again") };
+    session.written(number);
+    assert!(matches!(session.on(now, cannot_record()), SessionAction::WaitUntil(_)));
+    let later = now + Duration::from_secs(20);
+    let SessionAction::Send { number } = session.on(later, SessionEvent::Woken) else {
+        panic!("it is asked")
+    };
+    session.written(number);
+    assert!(matches!(session.on(later, cannot_record()), SessionAction::WaitUntil(_)));
+    let last = later + Duration::from_secs(10);
+    let SessionAction::Send { number } = session.on(last, SessionEvent::Woken) else { panic!("it is asked") };
+    session.written(number);
+    assert_eq!(session.on(last, cannot_record()), SessionAction::Place);
+    assert_eq!(session.on(last, placed(2)), SessionAction::Attach);
+    assert_eq!(session.body().unwrap().kind, FrameKind::Resume, "the numbers of its episodes go on");
+    session.on(last, ATTACHED);
+    session.written(1);
+    assert_eq!(session.on(last, SessionEvent::Answered), SessionAction::Send { number: 2 });
+    assert_eq!(session.body().unwrap().kind, FrameKind::Step);
+    assert_eq!(session.take_cut(&[0, 1]), [0, 1], "their open episodes are lost");
 }
 
 #[test]

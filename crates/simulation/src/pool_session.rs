@@ -340,6 +340,11 @@ impl PoolSession {
             return;
         }
         let stays = self.session.gone().is_none();
+        if !self.resumes() {
+            // They left a node that cannot record, and begin anew.
+            self.was_lost = true;
+            self.reference.forget();
+        }
         self.happened(SessionEvent::Placed(Box::new(replaced.clone())), ctx);
         assert!(self.session.grant().incarnation == new.incarnation, "the place was not taken");
         if stays && self.session.is_busy() {

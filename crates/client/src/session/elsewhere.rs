@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rollhouse_core::Interruption;
 use rollhouse_wire::{FrameKind, Grant, Refusal, ReplaceSession, SessionReplaced};
 
-use super::{Attachment, Gone, NoPlace, Reach, RequestBody, Session, SessionAction, Stage, Trouble};
+use super::{Attachment, Gone, NoPlace, OnLoss, Reach, RequestBody, Session, SessionAction, Stage, Trouble};
 use crate::numbering::Numbering;
 use crate::retry::Patience;
 
@@ -63,6 +63,23 @@ impl Session {
         }
     }
 
+    /// Notes that its node cannot record what is asked for, and returns whether to leave it. Lanes that go on where they
+    /// stood leave at once; others, whose open episodes are lost with that, wait for room for a while.
+    pub(super) fn may_leave_unrecorded(&mut self, now: Duration) -> bool {
+        if self.log.is_none() || self.not_before > now {
+            return false;
+        }
+        match &mut self.state {
+            Stage::Requesting(exchange) if self.recipe.on_loss == OnLoss::Report => {
+                let since = *exchange.unrecorded.get_or_insert(now);
+                // Soon enough that the request can still be answered elsewhere.
+                let patience = ROOM_WITHIN.min(self.deadline.saturating_sub(since) / 2);
+                now >= since + patience
+            }
+            _ => true,
+        }
+    }
+
     /// Leaves a node that cannot record what is asked for, with the request: where the lanes go, it is made once more.
     pub(super) fn leave_unrecorded(&mut self, now: Duration, refusal: &Refusal) -> SessionAction {
         self.reach.trouble = Some(refusal.to_string());
@@ -97,6 +114,10 @@ impl Session {
             || grant.incarnation <= incarnation
         {
             return self.no_place(now, NoPlace::Never("the coordinator gave another session".to_owned()));
+        }
+        if let (Stage::Leaving, OnLoss::Report, Some(log)) = (&self.state, self.recipe.on_loss, &mut self.log)
+        {
+            log.give_up();
         }
         self.grant = grant;
         self.lease = if lease_ms == 0 { self.recipe.lease } else { Duration::from_millis(lease_ms) };
@@ -218,3 +239,6 @@ impl Session {
 
 /// Pause before a place is asked for again that nobody waits for.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// Time for which lanes whose loss is reported wait for their node to record again before they leave it: spools that are
+/// full for moments, and disks that are cleared at once, cost no episode.
+const ROOM_WITHIN: Duration = Duration::from_secs(10);
