@@ -313,7 +313,7 @@ fn beyond_the_budget_the_oldest_segments_are_dropped_whole_and_counted() {
 #[test]
 fn a_folder_whose_last_segment_was_dropped_goes_with_it_and_comes_back_when_its_node_ships_again() {
     let disk = FaultyDisk::new();
-    let (first, second) = (recorded("node-a", &cart_pole()), recorded("node-b", &cart_pole()));
+    let [first, second, third] = ["node-a", "node-b", "node-c"].map(|node| recorded(node, &cart_pole()));
     let store = open_with(&disk, room_for(&[first[0].ship.bytes, second[0].ship.bytes])).unwrap();
     let names = || {
         let listing = store.list("", "").unwrap().entries;
@@ -322,8 +322,8 @@ fn a_folder_whose_last_segment_was_dropped_goes_with_it_and_comes_back_when_its_
     ship(&store, &first[0]).unwrap();
     ship(&store, &second[0]).unwrap();
     assert_eq!(names(), ["node-a-aaaaaaaa", "node-b-aaaaaaaa"]);
-    ship(&store, &second[1]).unwrap();
-    assert_eq!(names(), ["node-b-aaaaaaaa"]);
+    ship(&store, &third[0]).unwrap();
+    assert_eq!(names(), ["node-b-aaaaaaaa", "node-c-aaaaaaaa"]);
     assert!(disk.real_dir(Path::new("/store/node-a-aaaaaaaa")).is_none());
     assert_eq!(ship(&store, &first[3]).unwrap(), Shipped::Durable);
     assert!(names().contains(&"node-a-aaaaaaaa".to_owned()));

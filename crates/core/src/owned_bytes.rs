@@ -64,6 +64,17 @@ impl OwnedBytes {
         parts
     }
 
+    /// Returns these so scaled that they are `cost` together, with a remainder of less than their number missing.
+    #[must_use]
+    pub fn scaled_to(mut self, cost: u64) -> Self {
+        let whole: u128 = self.0.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
+        for (_, bytes) in &mut self.0 {
+            let part = u128::from(*bytes) * u128::from(cost) / whole.max(1);
+            *bytes = part.try_into().unwrap_or(cost);
+        }
+        self
+    }
+
     fn place(&self, owner: &Claimant) -> Result<usize, usize> {
         self.0.binary_search_by(|(known, _)| known.cmp(owner))
     }
@@ -93,6 +104,15 @@ mod tests {
         assert_eq!(parts(5), [(ada.clone(), 4), (bob.clone(), 1)], "no more than there is");
         let vast: OwnedBytes = [(ada, u64::MAX), (bob, u64::MAX)].into_iter().collect();
         assert_eq!(vast.parts_of(10, &node).iter().map(|(_, bytes)| bytes).sum::<u64>(), 10);
+    }
+
+    #[test]
+    fn a_small_segment_costs_each_owner_its_part_of_what_it_costs() {
+        let (ada, bob) = (Claimant::owner("ada"), Claimant::owner("bob"));
+        let owned: OwnedBytes = [(ada, 30), (bob, 10)].into_iter().collect();
+        let parts: Vec<u64> = owned.scaled_to(4096).iter().map(|(_, bytes)| bytes).collect();
+        assert_eq!(parts, [3072, 1024]);
+        assert_eq!(OwnedBytes::none().scaled_to(9), OwnedBytes::none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::cluster;
 
-use cluster::{Cluster, session};
+use cluster::{Cluster, session_of};
 use rollhouse_node::AttachConfig;
 use rollhouse_wire::{AttachCallError, AttachMemory, OpenSession, OwnerSocket, RefusalCode, VERSION};
 
@@ -20,7 +20,7 @@ fn an_owner_that_steps_all_sessions_in_memory_that_it_may_leaves_places_to_anoth
     let path = path.unwrap();
     let owner = cluster.owner();
     let attach = |pool: u128, name: &str| {
-        let open = OpenSession { owner: name.to_owned(), ..session(pool, "CartPole-v1", 1) };
+        let open = session_of(name, pool, "CartPole-v1", 1);
         cluster.coordinator.open(&open).unwrap();
         let OpenSession { session, incarnation, secret, .. } = open;
         let (pool, index) = (session.pool, session.index);

@@ -51,13 +51,12 @@ impl StoreOwners {
         }
     }
 
-    /// Returns the segment that goes first of those that `may`, by the owners' shares of a budget of bytes, or of the
-    /// number of segments if that is what is exceeded.
-    pub(crate) fn goes_first(&self, budget: u64, may: impl Fn(u64) -> bool) -> Option<u64> {
-        let (shares, bound) = if self.bytes.total() > budget {
-            (&self.bytes, SharedBound::STORE.with_limit(budget))
-        } else {
-            (&self.segments, SharedBound::STORE_SEGMENTS)
+    /// Returns the segment that goes first of those that `may`, by the owners' shares of the budget of bytes that is
+    /// `exceeded`, else of the number of segments.
+    pub(crate) fn goes_first(&self, exceeded: Option<u64>, may: impl Fn(u64) -> bool) -> Option<u64> {
+        let (shares, bound) = match exceeded {
+            Some(budget) => (&self.bytes, SharedBound::STORE.with_limit(budget)),
+            None => (&self.segments, SharedBound::STORE_SEGMENTS),
         };
         shares.goes_first(bound, |owner| self.of.get(owner)?.iter().copied().find(|&order| may(order)))
     }

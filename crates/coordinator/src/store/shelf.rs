@@ -182,7 +182,8 @@ impl Held {
 
     /// Returns what it counts for whom in a budget; it is in that folder.
     fn parts(&self, folder: &str) -> OwnedBytes {
-        self.owned.parts_of(self.bytes.max(LEAST_SEGMENT_COST), &node_of(folder))
+        let cost = self.bytes.max(LEAST_SEGMENT_COST);
+        self.owned.parts_of(self.bytes.max(1), &node_of(folder)).scaled_to(cost)
     }
 
     pub(crate) fn has_aside(&self) -> bool {
@@ -407,7 +408,8 @@ impl Shelf {
                 let newest = *self.order.last_key_value()?.0;
                 let pinned = |(folder, number): &(Arc<str>, u64)| self.is_pinned(folder, *number);
                 let may_go = |order: u64| order != newest && !self.order.get(&order).is_some_and(pinned);
-                let of_owner = self.here.owners.goes_first(budget, may_go);
+                let exceeded = (self.here.cost > budget).then_some(budget);
+                let of_owner = self.here.owners.goes_first(exceeded, may_go);
                 of_owner.or_else(|| self.order.keys().copied().find(|&order| may_go(order)))?
             }
             Some(archiving) => archiving.given_up()?,

@@ -440,7 +440,7 @@ fn an_owner_that_has_its_share_of_the_spool_is_refused_by_name_and_another_is_re
     let owners: Vec<&str> = status.open_owned.iter().map(|(owner, _)| owner.name()).collect();
     assert_eq!(owners, ["bob"], "of the other nothing was taken");
     driven.recorder().hold_owner(&ada, false);
-    assert_eq!(read(&step(&mut adas, 2, &[0, 1])).header.kind, FrameKind::Batch);
+    assert_eq!(read(&step(&mut adas, 3, &[0, 1])).header.kind, FrameKind::Batch);
     adas.engine.flush().unwrap();
     driven.turn(Duration::from_secs(1));
     assert!(driven.recorder().status().open_owned.has(&ada));
