@@ -250,7 +250,7 @@ def registered(name: str, allow: list[str]) -> gymnasium.envs.registration.EnvSp
         spec = lookup.find(name, load_allowed, (package for package in allow if package != "gymnasium"))
     except gymnasium.error.Error as error:
         if isinstance(error.__cause__, Refused):
-            raise Refused(error.__cause__.kind, str(error.__cause__)) from error
+            raise Refused(error.__cause__.kind, str(error)) from error
         raise Refused("import_failed", f"{type(error).__name__}: {error}") from error
     for entry in (spec.entry_point, *(wrapper.entry_point for wrapper in getattr(spec, "additional_wrappers", ()))):
         check_allowed(entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "") or "", allow)

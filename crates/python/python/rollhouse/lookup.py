@@ -64,12 +64,15 @@ def find(name: str, load: Callable[[str], Any] = importlib.import_module, packag
         load(module)
     known = next((registering for start, registering in REGISTERING.items() if id.startswith(start)), None)
     failed: Exception | None = None
+    why = ""
     for more in (None, *([known] if known else []), *packages):
         if more is not None:
             try:
                 load(more)
             except Exception as error:
-                failed = failed or error
+                if failed is None:
+                    failed = error
+                    why = "The module that registers it" if more == known else f"Package {more!r}, which may register it,"
                 continue
         try:
             return gymnasium.spec(_newest(id))
@@ -77,7 +80,7 @@ def find(name: str, load: Callable[[str], Any] = importlib.import_module, packag
             missing = error
     if failed is None:
         raise missing
-    raise type(missing)(f"{missing} The module that registers it cannot be imported: {failed}") from failed
+    raise type(missing)(f"{missing} {why} cannot be imported: {failed}") from failed
 
 
 def _newest(id: str) -> str:
