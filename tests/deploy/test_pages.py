@@ -29,7 +29,8 @@ def test_every_command_is_one_of_the_program(page: str) -> None:
     for command in commands(page):
         words: tuple[str, ...] = ()
         for word in command.split()[1:]:
-            subcommands = re.findall(r"^  ([a-z-]+) ", helped(words).partition("Commands:")[2], re.MULTILINE)
+            listed = helped(words).partition("Usage:")[2].partition("\nOptions:")[0]
+            subcommands = re.findall(r"^  ([a-z-]+) ", listed, re.MULTILINE)
             if word not in subcommands:
                 # An argument, or a slip: what has subcommands is nothing without one.
                 assert not subcommands or word == "..." or word.startswith("-"), command

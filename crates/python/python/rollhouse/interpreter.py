@@ -6,8 +6,6 @@ import os
 import sys
 from typing import Any
 
-from rollhouse.errors import InterpreterError
-
 NOWHERE = "import sys; sys.path[:] = [path for path in sys.path if path]"
 """What such a process does first: it finds no module in the folder that it is started in, which is nobody's package."""
 
@@ -38,6 +36,9 @@ def interpreter(python: str | os.PathLike[str] | None = None, way_out: str = "")
         why = f"sys.executable={executable!r} is no file that can be run"
     else:
         return str(executable)
+    # Launchers do without Gymnasium, which the errors want.
+    from rollhouse.errors import InterpreterError
+
     raise InterpreterError(f"{why}, so that no worker process can be started{way_out}")
 
 
