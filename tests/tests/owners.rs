@@ -83,7 +83,7 @@ fn a_trainer_shows_verifies_and_exports_his_episodes_from_segments_that_others_s
     );
 
     // Of others' episodes he reads none.
-    let others = json_lines(cluster.folder(), &format!("replay ls --json --connect {eve}"));
+    let others = json_lines(cluster.folder(), &format!("replay ls --json --limit 1 --connect {eve}"));
     let other = others[0]["id"].as_str().unwrap();
     let refused = run(cluster.folder(), &format!("replay show {other} --connect {ada}"));
     assert_ne!(refused.code, Some(0), "{}", refused.stdout);
