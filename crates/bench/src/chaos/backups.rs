@@ -48,7 +48,7 @@ impl Backups {
 
     /// Returns whether there is a backup and nothing is under way.
     pub(super) fn can_restore(&mut self) -> bool {
-        // A failure is told in the next turn.
+        // A failure is reported in the next turn.
         self.has_one && self.under_way.is_none()
     }
 
@@ -172,7 +172,7 @@ const STORE: &str = "store";
 const RECORDINGS: &str = "recordings";
 /// Number of copies after which a folder is not whole for another reason than that it is in use.
 const MOST_COPIES: usize = 10;
-/// Time within which nodes have told a restored coordinator that they have seen a later one: they dial within some seconds.
+/// Time within which nodes have reported to a restored coordinator that they have seen a later one: they dial within some seconds.
 const REFUSED_WITHIN: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 

@@ -52,7 +52,7 @@ pub(crate) fn flood(args: &ChaosTenantArgs) -> Result<Status, Failure> {
     })
 }
 
-/// Works for ever: what could not go on begins anew.
+/// Works until it is killed: what could not go on starts again.
 fn go_on(tenant: &Tenant, number: usize, work: fn(&Tenant, usize) -> Result<(), Failure>) {
     loop {
         if let Err(failure) = work(tenant, number) {

@@ -186,7 +186,7 @@ fn counts(line: &str) -> Option<(u64, u64)> {
     Some((had.parse().ok()?, refused.parse().ok()?))
 }
 
-/// Number of lanes that each may have: an operator bounds whom he does not trust.
+/// Number of lanes that the token of each may have, as an operator bounds a tenant.
 const TENANT_LANES: u32 = 2048;
 
 #[cfg(test)]

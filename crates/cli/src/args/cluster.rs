@@ -464,7 +464,7 @@ pub(crate) struct TokenFolderArgs {
     pub(crate) data: PathBuf,
 }
 
-/// The folder of a coordinator that is not told another.
+/// The folder of a coordinator whose settings name no other.
 pub(crate) const COORDINATOR_DATA: &str = "./rollhouse-coordinator";
 
 /// An assignment, `KEY=VALUE`.
