@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -407,6 +408,19 @@ fn lanes_that_are_stepped_in_place_leave_a_node_whose_disk_is_full_with_the_very
 }
 
 fn leave_a_full_disk(lanes: Lanes) {
+    with_a_full_disk(lanes, |mut trainer, connect, full, node| {
+        while trainer.nodes().contains(full) {
+            trainer.play(1);
+        }
+        trainer.play(50);
+        // What it had sealed before gets into the store when there is room.
+        node.free_disk();
+        trainer.check_store(connect);
+    });
+}
+
+/// Calls `go_on` with a trainer that has lanes on two nodes, how it connects, and the one of them whose disk was just filled.
+fn with_a_full_disk(lanes: Lanes, go_on: impl FnOnce(Trainer, &str, &String, &Service)) {
     let names = ["one", "two"];
     let cluster = Cluster::new(&names);
     let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
@@ -419,13 +433,7 @@ fn leave_a_full_disk(lanes: Lanes) {
     let full = trainer.nodes()[0].clone();
     let (_, node) = nodes.iter().find(|(name, _)| *name == full).unwrap();
     node.fill_disk();
-    while trainer.nodes().contains(&full) {
-        trainer.play(1);
-    }
-    trainer.play(50);
-    // What it had sealed before gets into the store when there is room.
-    node.free_disk();
-    trainer.check_store(&connect);
+    go_on(trainer, &connect, &full, node);
 }
 
 /// The same where no other node has room at first: lanes wait, and go as soon as there is one. Draining the node that
@@ -483,17 +491,7 @@ fn begin_anew(lanes: Lanes) {
     let cut: Vec<usize> = (0..LANES).filter(|&lane| frame.truncated()[lane] == 1).collect();
     assert_eq!(cut, lanes.clone().collect::<Vec<_>>());
     assert!(lanes.clone().all(|lane| matches!(trainer.pool().loss(lane), Some(Outcome::Interrupted(_)))));
-    let mut turn = 51;
-    let begun = loop {
-        fill(trainer.pool().actions(), turn);
-        let frame = trainer.pool().step().unwrap();
-        let begun: Vec<u8> = frame.reset()[lanes.clone()].to_vec();
-        if begun.contains(&1) {
-            break begun;
-        }
-        turn += 1;
-    };
-    assert!(begun.iter().all(|&flag| flag == 1), "all of them at once");
+    check_all_begin(&mut trainer, &lanes, 51);
     assert_eq!(trainer.pool().lost(), 0);
     assert!(!trainer.nodes().contains(&killed));
 }
@@ -502,37 +500,33 @@ fn begin_anew(lanes: Lanes) {
 /// node had room. Cause: only lanes that are resumed left such a node. Fix: these leave too, after 10 s.
 #[test]
 fn lanes_whose_loss_is_reported_leave_a_node_whose_disk_stays_full_and_begin_new_episodes() {
-    leave_a_full_disk_anew(Lanes::remote(OnLoss::Report));
+    begin_anew_off_a_full_disk(Lanes::remote(OnLoss::Report));
 }
 
 #[test]
 fn lanes_in_memory_whose_loss_is_reported_leave_a_node_whose_disk_stays_full_too() {
-    leave_a_full_disk_anew(Lanes::shared(OnLoss::Report, Spread::Even));
+    begin_anew_off_a_full_disk(Lanes::shared(OnLoss::Report, Spread::Even));
 }
 
-fn leave_a_full_disk_anew(lanes: Lanes) {
-    let names = ["one", "two"];
-    let cluster = Cluster::new(&names);
-    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
-    let wait = ["spool.when_full=back_pressure"];
-    let nodes = names.map(|name| (name, cluster.node_with(name, &address, &wait, &[])));
-    let connect = cluster.connection("trainer", &address);
-    let mut trainer = Trainer::opened(&connect, lanes);
-    trainer.begin();
-    trainer.play(50);
-    let full = trainer.nodes()[0].clone();
-    let lanes = trainer.pool().sessions().next().unwrap().1;
-    let (_, node) = nodes.iter().find(|(name, _)| *name == full).unwrap();
-    node.fill_disk();
-    let (mut turn, mut cut) = (50, Vec::new());
-    while trainer.nodes().contains(&full) {
-        fill(trainer.pool().actions(), turn);
-        let frame = trainer.pool().step().unwrap();
-        cut = (0..LANES).filter(|&lane| frame.truncated()[lane] == 1).collect();
-        turn += 1;
-    }
-    assert_eq!(cut, lanes.clone().collect::<Vec<_>>(), "in the step with which they left");
-    assert!(lanes.clone().all(|lane| matches!(trainer.pool().loss(lane), Some(Outcome::Interrupted(_)))));
+fn begin_anew_off_a_full_disk(lanes: Lanes) {
+    with_a_full_disk(lanes, |mut trainer, _, full, _| {
+        let lanes = trainer.pool().sessions().next().unwrap().1;
+        let (mut turn, mut cut) = (50, Vec::new());
+        while trainer.nodes().contains(full) {
+            fill(trainer.pool().actions(), turn);
+            let frame = trainer.pool().step().unwrap();
+            cut = (0..LANES).filter(|&lane| frame.truncated()[lane] == 1).collect();
+            turn += 1;
+        }
+        assert_eq!(cut, lanes.clone().collect::<Vec<_>>(), "in the step with which they left");
+        assert!(lanes.clone().all(|lane| matches!(trainer.pool().loss(lane), Some(Outcome::Interrupted(_)))));
+        check_all_begin(&mut trainer, &lanes, turn);
+        assert_eq!(trainer.pool().lost(), 0);
+    });
+}
+
+/// Steps from that turn on until one of the lanes begins, and checks that all of them do.
+fn check_all_begin(trainer: &mut Trainer, lanes: &Range<usize>, mut turn: u64) {
     let begun = loop {
         fill(trainer.pool().actions(), turn);
         let frame = trainer.pool().step().unwrap();
@@ -543,7 +537,6 @@ fn leave_a_full_disk_anew(lanes: Lanes) {
         turn += 1;
     };
     assert!(begun.iter().all(|&flag| flag == 1), "all of them at once");
-    assert_eq!(trainer.pool().lost(), 0);
 }
 
 #[test]

@@ -502,5 +502,5 @@ fn pause_of(refusal: &Refusal) -> Option<Duration> {
     refusal.retry_after_ms.map(Duration::from_millis)
 }
 
-/// Time for which a node is waited for that was never reached: two handshakes.
+/// Time for which a node is waited for that was never reached: long enough for a second handshake to begin.
 const NEVER_REACHED: Duration = Duration::from_secs(8);
