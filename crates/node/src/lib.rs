@@ -105,6 +105,7 @@ mod table;
 mod tally;
 mod transport;
 mod turn;
+mod urgency;
 mod watch;
 mod watch_stream;
 mod weighing;

@@ -12,6 +12,7 @@ use rollhouse_replay::RunRecorder;
 use crate::node_actor::{NodeActor, Supervision};
 use crate::parts::{Part, Parts, PartsHealth};
 use crate::stepping::Stepping;
+use crate::urgency::Urgency;
 use crate::{Cancel, Exit, Progress, Rollout};
 
 /// Hosts sessions in this process. Dropping it ends the control thread; sessions that still step are asked to
@@ -103,7 +104,8 @@ impl Node {
         }
         let number = self.supervision.number();
         let (told, exit) = sync_channel(1);
-        let stepping = Stepping::new(number, rollout, recording.map(Arc::new), cancel, Some(told));
+        let stepping =
+            Stepping::new((number, Urgency::Usual), rollout, recording.map(Arc::new), cancel, Some(told));
         let progress = Arc::clone(&stepping.progress);
         if !self.supervision.begin_within(MAX_ROLLOUTS, number, stepping) {
             return Err(BeginError::Busy);

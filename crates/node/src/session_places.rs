@@ -39,6 +39,11 @@ impl SessionPlaces {
         }
     }
 
+    /// Returns the number of sessions of an owner that play by themselves.
+    pub(crate) fn rollouts_of(&self, owner: &Claimant) -> u64 {
+        self.rollouts.taken(owner)
+    }
+
     /// Returns the places of which sessions of that kind have one besides.
     const fn kind(&mut self, open: &OpenSession) -> Option<&mut Shares> {
         match open.settings {

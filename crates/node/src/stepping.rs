@@ -19,6 +19,7 @@ use rollhouse_replay::RunRecorder;
 use tokio::sync::watch;
 
 use crate::session_actor::{Control, Supervised};
+use crate::urgency::Urgency;
 use crate::{Cancel, Exit, HangWatch, Progress, Rollout, RolloutError, Verdict};
 
 /// A session that plays by itself, as those who watch it have it.
@@ -26,6 +27,7 @@ use crate::{Cancel, Exit, HangWatch, Progress, Rollout, RolloutError, Verdict};
 pub(crate) struct Stepping {
     /// Its number on its node.
     number: u64,
+    urgency: Urgency,
     pub(crate) progress: Arc<Progress>,
     pub(crate) cancel: Cancel,
     hang_deadline: Duration,
@@ -52,7 +54,7 @@ struct Job {
 
 impl Stepping {
     pub(crate) fn new(
-        number: u64,
+        (number, urgency): (u64, Urgency),
         rollout: Rollout,
         recording: Option<Arc<RunRecorder>>,
         cancel: Cancel,
@@ -67,6 +69,7 @@ impl Stepping {
         let job = Mutex::new(Some(Job { rollout, recording, ended: sender }));
         Arc::new(Self {
             number,
+            urgency,
             progress: Arc::new(progress),
             cancel,
             hang_deadline,
@@ -147,11 +150,12 @@ impl Stepping {
     /// Starts the thread unless that was done before.
     fn start(&self) -> Result<(), RolloutError> {
         let Some(job) = self.job.lock().take() else { return Ok(()) };
-        let (progress, cancel) = (Arc::clone(&self.progress), self.cancel.clone());
+        let (progress, cancel, urgency) = (Arc::clone(&self.progress), self.cancel.clone(), self.urgency);
         // Task: rollout.
         std::thread::Builder::new()
             .name(format!("rollhouse-session-{}", self.number))
             .spawn(move || {
+                urgency.apply();
                 let run = || job.rollout.run(job.recording.as_deref(), &progress, &cancel);
                 let exit = match catch_unwind(AssertUnwindSafe(run)) {
                     Ok(Ok(report)) if cancel.is_cancelled() => Exit::Cancelled(Box::new(report)),

@@ -90,6 +90,11 @@ impl<H: Clone> SessionTable<H> {
         self.scales.taken(&self.held)
     }
 
+    /// Returns the number of sessions here that play by themselves, of the owner of that one.
+    pub fn rollouts_of(&self, open: &OpenSession) -> u64 {
+        self.places.rollouts_of(&claimant(&open.owner, open.operates))
+    }
+
     /// Takes a session in. Returns its token if it is to be made now, `None` if that very placement is open already.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Goal, Interruption, Outcome, Space};
@@ -9,6 +10,9 @@ use rollhouse_engine::EngineConfig;
 use rollhouse_env::{Env, EnvEntry, Generator, Registry, StepResult};
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_policy::Builtin;
+use rollhouse_wire::Collect;
+
+use crate::cluster::{Cluster, session_of};
 
 /// Far longer than anything here takes; only a test that fails waits for it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -63,6 +67,40 @@ fn counter(turn: fn()) -> Arc<EnvEntry> {
         ..Registry::builtin().get("CartPole-v1").unwrap().spec().clone()
     };
     Arc::new(EnvEntry::per_lane(spec, move |_| Ok(Counter { step: 0, episode: 0, turn })))
+}
+
+/// Says in the order of the sessions what `nice` shows of the thread that makes their lanes.
+fn looked_at(priorities: SyncSender<i32>) -> EnvEntry {
+    let spec = counter(|| {}).spec().clone();
+    EnvEntry::per_lane(spec, move |_| {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let fields = stat.rsplit_once(") ").unwrap().1;
+        // The nineteenth, of which the first two come before.
+        priorities.send(fields.split(' ').nth(16).unwrap().parse().unwrap()).unwrap();
+        Ok(Counter { step: 0, episode: 0, turn: || {} })
+    })
+}
+
+/// Symptom: one tenant's rollouts on a node, a thread each, left lanes that trainers step a fiftieth of the processors.
+/// Cause: threads of all sessions were as urgent. Fix: those that nobody waits for yield, the more an owner has.
+#[test]
+fn sessions_that_play_by_themselves_yield_to_others_the_more_of_them_an_owner_has() {
+    let (told, priorities) = std::sync::mpsc::sync_channel(8);
+    let registry = Registry::default();
+    registry.register(looked_at(told)).unwrap();
+    let cluster = Cluster::start(|config| config.registry = Arc::new(registry));
+    let goal = Goal::Batches(u64::MAX);
+    let mut priority = |owner, pool| {
+        let mut open = session_of(owner, pool, "Counter", 1);
+        open.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal, leased: false });
+        cluster.coordinator.open(&open).unwrap();
+        priorities.recv_timeout(PATIENCE).unwrap()
+    };
+    let own = [1, 2, 3, 4].map(|pool| priority("many", pool));
+    let base = own[0];
+    assert!(base > 0);
+    assert_eq!(own.map(|priority| priority - base), [0, 3, 6, 6]);
+    assert_eq!(priority("few", 9), base);
 }
 
 fn rollout(env: Arc<EnvEntry>, lanes: usize, goal: Goal) -> Rollout {

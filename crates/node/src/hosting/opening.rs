@@ -23,6 +23,7 @@ use crate::replay_session::ReplaySession;
 use crate::session_handle::{Collecting, SessionHandle};
 use crate::session_places::claimant;
 use crate::stepping::Stepping;
+use crate::urgency::Urgency;
 use crate::{Cancel, Gone};
 
 impl Hosting {
@@ -148,7 +149,8 @@ impl Hosting {
         cancel: Cancel,
     ) -> Result<SessionHandle, Refusal> {
         if plan.collect.is_some() {
-            return self.collecting(&plan, cancel).map(SessionHandle::Collecting);
+            let urgency = Urgency::of_rollout(self.table().rollouts_of(open));
+            return self.collecting(&plan, urgency, cancel).map(SessionHandle::Collecting);
         }
         let layout = FrameLayout::of(plan.entry.spec());
         let places = layout.actions(plan.engine.lanes, true);
@@ -219,13 +221,18 @@ impl Hosting {
     }
 
     /// Returns a session that plays by itself. Its actor starts its thread.
-    fn collecting(&self, plan: &SessionPlan, cancel: Cancel) -> Result<Arc<Collecting>, Refusal> {
+    fn collecting(
+        &self,
+        plan: &SessionPlan,
+        urgency: Urgency,
+        cancel: Cancel,
+    ) -> Result<Arc<Collecting>, Refusal> {
         let Some(rollout) = plan.rollout(self.settings.hang_deadline) else {
             return Err(Refusal::new(RefusalCode::Internal, "the session does not play by itself"));
         };
         let recorder = self.recorder.as_ref().filter(|_| plan.is_recorded());
         let recording = recorder.map(|recorder| plan.record_on(recorder)).transpose()?.map(Arc::new);
-        let stepping = Stepping::new(self.supervision.number(), rollout, recording, cancel, None);
+        let stepping = Stepping::new((self.supervision.number(), urgency), rollout, recording, cancel, None);
         Ok(Arc::new(Collecting { stepping, told: Default::default(), entry: Arc::clone(&plan.entry) }))
     }
 }
