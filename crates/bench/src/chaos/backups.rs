@@ -72,6 +72,11 @@ impl Backups {
         Ok(work == Work::Restore)
     }
 
+    /// Returns whether nothing is under way, and no restored coordinator may have to be started once more.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.under_way.is_none() && self.refusals.is_none()
+    }
+
     /// Looks into that log, from its end on, for the term that a restored coordinator needs.
     pub(super) fn look_for_refusals(&mut self, log: &Path, now: Instant) -> Result<(), Failure> {
         let from = fs::metadata(log).map_err(failed)?.len();
@@ -173,7 +178,7 @@ const RECORDINGS: &str = "recordings";
 /// Number of copies after which a folder is not whole for another reason than that it is in use.
 const MOST_COPIES: usize = 10;
 /// Time within which nodes have reported to a restored coordinator that they have seen a later one: they dial within some seconds.
-const REFUSED_WITHIN: Duration = Duration::from_secs(15);
+const REFUSED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ impl<'a> Storm<'a> {
         self.with_tenants = hit.tenants.is_some();
         self.blow(hit, time, self.args.kills)?;
         let until = Instant::now() + PATIENCE;
-        while !self.turn(hit)?.1 || !self.open.is_empty() {
+        while !self.turn(hit)?.1 || !self.open.is_empty() || !hit.processes.backups.is_settled() {
             if Instant::now() >= until {
                 return Err(Failure::new(Status::Failed, "the trainer did not go on after the last fault"));
             }
