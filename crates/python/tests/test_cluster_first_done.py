@@ -138,3 +138,30 @@ def test_a_killed_worker_costs_just_the_lane_that_it_held(turns: tuple[Turns, Pi
     while lanes.under_way:
         for lane, cause in lanes.recv(1).items():
             assert cause == ("crashed" if lane == 1 else None)
+
+
+def test_another_env_is_learned_and_played_while_sessions_are_in_steps_that_do_not_end(
+    cluster: rollhouse.Cluster, tmp_path: Path
+) -> None:
+    held: list[tuple[Any, Pipes]] = []
+    for number in range(6):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        pipes = Pipes(folder)
+        pool = cluster.make_vec("gates:Gate", 1, env_kwargs=pipes.arguments(), spread="single", on_loss="report")
+        pool.reset(seed=number)
+        pool.send(np.array([HELD]), np.array([0]))
+        pipes.wait_until_held()
+        held.append((pool, pipes))
+    # No node knows it with this size.
+    size = {"quic": 41, "shm": 43}[cluster.transport]
+    other = cluster.make_vec("mazes.envs:Maze", 2, env_kwargs={"size": size}, spread="even")
+    other.reset(seed=1)
+    for _ in range(20):
+        other.step(np.array([5, 6]))
+    other.close()
+    for pool, pipes in held:
+        pipes.let_go()
+        *_, infos = pool.recv(1)
+        assert "lost" not in infos
+        pool.close()
