@@ -27,14 +27,18 @@ pub(crate) fn run(root: &Path, soak: u32) -> Outcome {
         programs.into_iter().partition(|program| place(program).is_some());
     waiting.sort_by_key(place);
     let run = Run { root, soak, binary: binary(), sum: Mutex::default() };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // Compiled while others wait, for the step that tests it, which says what is wrong with it.
             let _made = python::wheel_ahead(root);
-            computing.iter().for_each(|program| run.program(program, behind));
+            computing.iter().for_each(|program| run.program(program, processors, behind));
             run.docs();
         });
-        waiting.iter().for_each(|program| run.program(program, |command| command));
+        // They wait for half of their time.
+        waiting
+            .iter()
+            .for_each(|program| run.program(program, processors + processors.div_ceil(2), |command| command));
     });
     run.sum.into_inner().unwrap_or_else(PoisonError::into_inner).outcome()
 }
@@ -68,15 +72,15 @@ struct Sum {
 }
 
 impl Run<'_> {
-    /// Runs a program to its end, and shows each test as it ends and the rest in one piece.
-    fn program(&self, program: &Program, rank: fn(Command) -> Command) {
+    /// Runs a program to its end, that many of its tests at a time, and shows each test as it ends and the rest in one
+    /// piece.
+    fn program(&self, program: &Program, threads: usize, rank: fn(Command) -> Command) {
         let name = program.name();
         let answer = program.command().args(["--list", "--format", "terse"]).output();
         let names = match answer {
             Ok(answer) => listed(&String::from_utf8_lossy(&answer.stdout)),
             Err(error) => return self.add(&name, Progress::new(Vec::new(), 1), Some(error.to_string())),
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let mut command = rank(program.command());
         command.env("ROLLHOUSE_SOAK", self.soak.to_string()).env("RUST_TEST_THREADS", threads.to_string());
         if let Some(binary) = &self.binary {
