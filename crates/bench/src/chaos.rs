@@ -257,7 +257,7 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(35);
 const SHIPPED_WITHIN: Duration = Duration::from_secs(60);
 /// Time within which sessions must end: connections are given up after 15 s, and a lease is 30 s.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
-const RELEASED_WITHIN: Duration = Duration::from_secs(10);
+const RELEASED_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Pause between steps beside tenants: a learner learns meanwhile.
 const THINKS: Duration = Duration::from_millis(5);
