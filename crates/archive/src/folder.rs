@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rollhouse_core::open_regular;
+use rollhouse_core::{has_no_locks, open_regular};
 
 use crate::error::{TargetError, TargetFault};
 
@@ -145,7 +145,7 @@ fn write_locked(path: &Path, bytes: &[u8]) -> io::Result<()> {
         // Whoever cleans up holds it for an instant, and removes it: it is written all the same, and placing it fails.
         Err(TryLockError::WouldBlock) => {}
         // Not every file system has locks.
-        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+        Err(TryLockError::Error(error)) if has_no_locks(&error) => {}
         Err(TryLockError::Error(error)) => return Err(error),
     }
     file.write_all(bytes)?;

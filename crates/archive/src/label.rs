@@ -212,7 +212,7 @@ impl Label {
         let checked = Checked::of(&id.folder, id.number, bytes, aside);
         let checked = checked.ok_or_else(|| flaw("it is not a whole segment with that number"))?;
         if Self::of(&checked) != *self {
-            return Err(flaw("its label says something else of what is in it"));
+            return Err(flaw("its label does not fit what is in it"));
         }
         Ok(checked)
     }

@@ -80,7 +80,7 @@ impl Mapping {
         }
         let bytes = usize::try_from(fstat(fd)?.st_size).unwrap_or(0);
         if bytes > most {
-            return Err(invalid(format!("shared memory of {bytes} bytes, at most {most} are taken")));
+            return Err(invalid(format!("shared memory of {bytes} bytes, at most {most} allowed")));
         }
         if bytes == 0 || !bytes.is_multiple_of(WORD) {
             return Err(invalid(format!("shared memory of {bytes} bytes, a multiple of {WORD} is wanted")));

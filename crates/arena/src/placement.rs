@@ -96,7 +96,7 @@ impl Places {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArenaError {
     /// There are more columns than [`MAX_OBS_COLUMNS`]; this is their number.
-    #[error("{0} columns, at most {MAX_OBS_COLUMNS} are taken")]
+    #[error("{0} columns, at most {MAX_OBS_COLUMNS} allowed")]
     Columns(usize),
     /// The range of a share overlaps another, or does not lie in the batch.
     #[error("lanes {0:?} overlap another share or leave the batch")]

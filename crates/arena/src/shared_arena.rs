@@ -47,11 +47,11 @@ impl SharedArena {
     ) -> io::Result<(Self, Placement)> {
         let invalid = |message| io::Error::new(io::ErrorKind::InvalidInput, message);
         if lanes == 0 || lanes > MAX_LANES {
-            return Err(invalid(format!("{lanes} lanes, 1 to {MAX_LANES} are taken")));
+            return Err(invalid(format!("{lanes} lanes, must be 1 to {MAX_LANES}")));
         }
         let most = columns.obs.len().max(columns.infos.len());
         if most > MAX_OBS_COLUMNS {
-            return Err(invalid(format!("{most} columns, at most {MAX_OBS_COLUMNS} are taken")));
+            return Err(invalid(format!("{most} columns, at most {MAX_OBS_COLUMNS} allowed")));
         }
         if !ring_bytes.is_power_of_two() || !(MIN_RING_BYTES..=MAX_RING_BYTES).contains(&ring_bytes) {
             let range = format!("a power of two from {MIN_RING_BYTES} to {MAX_RING_BYTES} is wanted");

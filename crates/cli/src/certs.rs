@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rollhouse_core::{open_regular_with, read_regular_text};
+use rollhouse_core::{lock_refused, open_regular_with, read_regular_text};
 use rollhouse_wire::{
     AuthorityError, CA_CERTIFICATE, CertificateAuthority, Certified, Issued, NodeIssuer, Readers, Revoked,
     Role, ShownCertificate, is_name, replace_file, show_certificates,
@@ -53,13 +53,15 @@ fn show(dir: &Path, json: bool, out: &mut Output) -> Result<Status, Failure> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     for ShownCertificate { fingerprint, certified, validity } in shown(&path)? {
         let of = certified
+            .as_ref()
             .map_or_else(|| "the authority".to_owned(), |of| format!("{} `{}`", of.role.word(), of.name));
         let until = u64::try_from(validity.not_after).unwrap_or(0);
         let days = validity.left(now).as_secs() / 86_400;
         if json {
             let expires = rfc3339(until * 1000);
             out.json(&CertificateRow {
-                of: &of,
+                role: certified.as_ref().map(|of| of.role.word()),
+                name: certified.as_ref().map(|of| of.name.as_str()),
                 fingerprint: fingerprint.to_string(),
                 expires,
                 days_left: days,
@@ -72,10 +74,11 @@ fn show(dir: &Path, json: bool, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// The output of `--json`; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface. An authority has neither role nor name.
 #[derive(Debug, Serialize)]
 struct CertificateRow<'a> {
-    of: &'a str,
+    role: Option<&'static str>,
+    name: Option<&'a str>,
     fingerprint: String,
     expires: String,
     days_left: u64,
@@ -140,8 +143,9 @@ fn revoke(args: &CertsRevokeArgs, out: &mut Output) -> Result<Status, Failure> {
     // Of two who revoke at a time neither undoes what the other does.
     let lock = path.with_extension("lock");
     let held = open_regular_with(OpenOptions::new().create(true).append(true).mode(0o600), &lock);
-    let _held =
-        held.and_then(|file| file.lock().map(|()| file)).map_err(|error| cannot_write(&lock, &error))?;
+    let _held = held
+        .and_then(|file| file.lock().map(|()| file).map_err(lock_refused))
+        .map_err(|error| cannot_write(&lock, &error))?;
     let subject = format!("{} `{}`", args.role.word(), args.name);
     audit_note::note(&args.folder.data, "certificate_revoke", &subject)?;
     let mut revoked = Revoked::read(&path).map_err(|error| Failure::of(Status::Usage, &error))?;

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rollhouse_client::Address;
 use rollhouse_config::{LocalConfig, Tls};
 use rollhouse_coordinator::Coordinator;
-use rollhouse_core::{open_regular_with, read_regular_text};
+use rollhouse_core::{lock_refused, open_regular_with, read_regular_text};
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{CertificateAuthority, Identity, NewToken, NodeIssuer, Role, TokenStore};
 
@@ -118,7 +118,7 @@ fn hold(data: &Path) -> Result<File, Failure> {
                 .hint("Ctrl-C where it was started ends it")
                 .hint(beside(data)));
         }
-        Err(TryLockError::Error(error)) => return Err(failure(error)),
+        Err(TryLockError::Error(error)) => return Err(failure(lock_refused(error))),
     }
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failure)?;
     Ok(file)

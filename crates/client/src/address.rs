@@ -161,7 +161,7 @@ fn percent_decoded(text: &str) -> Option<String> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// It is longer than any connection string.
-    #[error("a connection string of {bytes} bytes, at most {MAX_ADDRESS_BYTES} are taken")]
+    #[error("a connection string of {bytes} bytes, at most {MAX_ADDRESS_BYTES} allowed")]
     TooLong {
         /// Bytes of the text.
         bytes: usize,

@@ -501,7 +501,7 @@ impl std::fmt::Debug for AsyncPool {
 /// Returns the number of lanes of all grants, and checks that they follow each other without gaps.
 fn check_grants(grants: &[Grant], wanted: u32) -> Result<usize, String> {
     if grants.is_empty() || grants.len() > MAX_POOL_SESSIONS {
-        return Err(format!("{} sessions, 1 to {MAX_POOL_SESSIONS} are taken", grants.len()));
+        return Err(format!("{} sessions, must be 1 to {MAX_POOL_SESSIONS}", grants.len()));
     }
     let mut next = 0u64;
     for grant in grants {

@@ -359,14 +359,14 @@ impl Session {
         let (id, node) =
             (SessionId { pool: self.recipe.open.pool, index: self.grant.index }, &self.grant.node);
         match (cause, refusal) {
-            (Some(EndCause::NodeLost), _) => format!("node {node} is lost, the coordinator says"),
+            (Some(EndCause::NodeLost), _) => format!("the coordinator reports that node {node} is lost"),
             (Some(cause), _) => {
                 let word = Outcome::Interrupted(cause.interruption()).word();
                 format!("session {id} on node {node} has ended: {word}")
             }
             (None, Some(refusal)) => format!("node {node} does not have session {id} any more: {refusal}"),
             (None, None) if port_closed => format!("nobody listens at the port of node {node}"),
-            (None, None) => format!("node {node} was not heard of for {} s", self.silence().as_secs()),
+            (None, None) => format!("node {node} did not answer for {} s", self.silence().as_secs()),
         }
     }
 

@@ -39,13 +39,13 @@ pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
     if let RecordRule::Sample { probability } = settings.record
         && !(0.0..=1.0).contains(&probability)
     {
-        let message = format!("record.probability is {probability}, 0 to 1 are taken");
+        let message = format!("record.probability is {probability}, must be 0 to 1");
         return Err(Refusal::new(RefusalCode::BadRequest, message));
     }
     if let Some(collect) = &settings.collect {
         length("collect.policy", &collect.policy, MAX_NAME_BYTES)?;
         if matches!(collect.goal, Goal::Batches(0) | Goal::Episodes(0)) {
-            return Err(Refusal::new(RefusalCode::BadRequest, "collect.goal is 0, at least 1 is taken"));
+            return Err(Refusal::new(RefusalCode::BadRequest, "collect.goal is 0, at least 1 is needed"));
         }
     }
     if request.labels.len() > MAX_LABELS {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use rollhouse_core::lock_refused;
 use rollhouse_wire::limits::MAX_AUDIT_LINES;
 use rollhouse_wire::{AuditLine, AuditPage, AuditQuery};
 
@@ -129,7 +130,7 @@ impl AuditLog {
     fn append(&self, change: AuditedChange) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let lock = private().truncate(false).open(self.dir.join(LOCK))?;
-        lock.lock()?;
+        lock.lock().map_err(lock_refused)?;
         let number = self.newest(1)?.last().map_or(0, |line| line.number) + 1;
         let AuditedChange { by, from, action, subject } = change;
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

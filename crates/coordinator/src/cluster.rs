@@ -484,11 +484,11 @@ impl Cluster {
                 self.over_unheard(&key, out);
             } else if self.is_replacing(&key) {
                 self.placements.unwant(&key);
-                let why = Refusal::busy(format!("node `{name}` is not heard of"), 0);
+                let why = Refusal::busy(format!("node `{name}` has sent no report for a while"), 0);
                 self.replace_again(now, &key, why, out);
             } else if self.is_opening(&key) {
                 self.placements.unwant(&key);
-                let why = Refusal::busy(format!("node `{name}` is not heard of"), 0);
+                let why = Refusal::busy(format!("node `{name}` has sent no report for a while"), 0);
                 self.place_again(now, &key, why, out);
             } else if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(&key))
             {

@@ -81,7 +81,7 @@ fn term_of(name: &str) -> Option<u64> {
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// The term that is asked for is too great.
-    #[error("term {0} is asked for, at most {MAX_TERM} is taken")]
+    #[error("term {0} is asked for, at most {MAX_TERM} allowed")]
     Term(u64),
     /// Another process has the folder.
     #[error("{dir} belongs to a coordinator that runs ({holder})", dir = .dir.display())]

@@ -55,7 +55,7 @@ impl Member {
     fn not_reached(&self, now: Duration) -> Option<Unfit> {
         let address = &self.registration.address;
         let (reason, why) = if self.reach.is_misled(now) {
-            let why = format!("nobody listens at {address}, which it advertises, its host says");
+            let why = format!("its host reports that nobody listens at {address}, which it advertises");
             (UnfitReason::Address, why)
         } else {
             let owner = self.reach.unreached.last(now)?;

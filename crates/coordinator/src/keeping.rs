@@ -40,7 +40,7 @@ impl Cluster {
                 }
                 Stage::Open => {
                     let lease = ROLLOUT_LEASE.as_secs();
-                    pool.failed(format!("closed: its owner was not heard of for {lease} s"));
+                    pool.failed(format!("closed: its owner did not answer for {lease} s"));
                     self.begin_to_close(now, id, None, out);
                 }
                 Stage::Closing { .. } | Stage::Ended { .. } => {}

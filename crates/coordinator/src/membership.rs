@@ -325,14 +325,14 @@ pub(crate) fn length(field: &str, text: &str, most: usize) -> Result<(), Refusal
         0 => Err(Refusal::new(RefusalCode::BadRequest, format!("{field} is empty"))),
         bytes if bytes > most => Err(Refusal::new(
             RefusalCode::BadRequest,
-            format!("{field} has {bytes} bytes, at most {most} are taken"),
+            format!("{field} has {bytes} bytes, at most {most} allowed"),
         )),
         _ => Ok(()),
     }
 }
 
 pub(crate) fn out_of_bounds(field: &str, value: u64, least: usize, most: usize) -> Refusal {
-    Refusal::new(RefusalCode::BadRequest, format!("{field} is {value}, {least} to {most} are taken"))
+    Refusal::new(RefusalCode::BadRequest, format!("{field} is {value}, must be {least} to {most}"))
 }
 
 #[cfg(test)]

@@ -177,7 +177,9 @@ impl Cluster {
         let session = pool.sessions.get(&id.index).filter(|session| session.state == SessionState::Running);
         let gone = || Refusal::new(RefusalCode::NotFound, format!("session {id} does not run"));
         let session = session.ok_or_else(gone)?;
-        let away = || Refusal::busy(format!("the node of session {id} is not heard of"), AWAY_RETRY_MS);
+        let away = || {
+            Refusal::busy(format!("the node of session {id} has sent no report for a while"), AWAY_RETRY_MS)
+        };
         Ok(WatchPlace {
             link: self.members.get(&session.node).and_then(Member::link).ok_or_else(away)?,
             incarnation: session.incarnation,

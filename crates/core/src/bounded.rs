@@ -27,7 +27,7 @@ pub fn bounded_text<'de, const MOST: usize, D: Deserializer<'de>>(from: D) -> Re
     let text = String::deserialize(from)?;
     match text.len() {
         bytes if bytes > MOST => {
-            Err(D::Error::custom(format_args!("a text of {bytes} bytes, at most {MOST} are taken")))
+            Err(D::Error::custom(format_args!("a text of {bytes} bytes, at most {MOST} allowed")))
         }
         _ => Ok(text),
     }
@@ -43,7 +43,7 @@ pub fn bounded_text_or_none<'de, const MOST: usize, D: Deserializer<'de>>(
     match Option::<String>::deserialize(from)? {
         Some(text) if text.len() > MOST => {
             let bytes = text.len();
-            Err(D::Error::custom(format_args!("a text of {bytes} bytes, at most {MOST} are taken")))
+            Err(D::Error::custom(format_args!("a text of {bytes} bytes, at most {MOST} allowed")))
         }
         text => Ok(text),
     }

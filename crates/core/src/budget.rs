@@ -131,14 +131,14 @@ struct Held {
 #[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum OverBudget {
     /// The operator lets in fewer lanes of the env, or of its kind.
-    #[error("max_lanes of `{env}` is {most}: {taken} are taken, {asked} more are asked for")]
+    #[error("max_lanes of `{env}` is {most}: {taken} in use, {asked} more asked for")]
     Lanes { env: String, most: u32, taken: u64, asked: u32 },
     /// The operator lets in fewer worker processes of the env, or of its kind.
-    #[error("max_processes of `{env}` is {most}: {taken} are taken, {asked} more are asked for")]
+    #[error("max_processes of `{env}` is {most}: {taken} in use, {asked} more asked for")]
     Processes { env: String, most: u32, taken: u64, asked: u32 },
     /// The lanes weigh more than is left of the node's memory.
     #[error(
-        "memory is {} for all lanes: {} are taken, {lanes} lanes of `{env}` take {} more",
+        "memory is {} for all lanes: {} in use, {lanes} lanes of `{env}` take {} more",
         MiB(*.most), MiB(*.taken), MiB(*.asked)
     )]
     Memory { env: String, lanes: u32, most: u64, taken: u64, asked: u64 },
@@ -368,10 +368,10 @@ mod tests {
         let held = holding(&[("gymnasium:X-v0", 5, 4), ("gymnasium:Y-v0", 2, 2), ("CartPole-v1", 900, 0)]);
         assert_eq!(scales.fits("gymnasium:Z-v0", 3, &held), Ok(()));
         let over = scales.fits("gymnasium:Z-v0", 4, &held).unwrap_err();
-        let told = "max_lanes of `gymnasium:*` is 8: 5 are taken, 4 more are asked for";
+        let told = "max_lanes of `gymnasium:*` is 8: 5 in use, 4 more asked for";
         assert_eq!(over.to_string(), told);
         let over = scales.fits("gymnasium:Y-v0", 1, &held).unwrap_err();
-        assert_eq!(over.to_string(), "max_lanes of `gymnasium:Y-v0` is 2: 2 are taken, 1 more are asked for");
+        assert_eq!(over.to_string(), "max_lanes of `gymnasium:Y-v0` is 2: 2 in use, 1 more asked for");
         assert_eq!(scales.fits("CartPole-v1", 60_000, &held), Ok(()));
     }
 
@@ -382,7 +382,7 @@ mod tests {
         let held = holding(&[("gymnasium:X-v0", 64, 4)]);
         assert_eq!(scales.fits("gymnasium:X-v0", 2, &held), Ok(()));
         let over = scales.fits("gymnasium:X-v0", 3, &held).unwrap_err();
-        let told = "max_processes of `gymnasium:*` is 6: 4 are taken, 3 more are asked for";
+        let told = "max_processes of `gymnasium:*` is 6: 4 in use, 3 more asked for";
         assert_eq!(over.to_string(), told);
         assert_eq!(scales.room("gymnasium:X-v0", 1024, &held), 2);
         assert_eq!(scales.room("gymnasium:X-v0", 1024, &Holdings::default()), 1024, "one session of 4");
@@ -395,7 +395,7 @@ mod tests {
         let guessed = scales(1000 << 20, false, &[(env, heavy.clone())]);
         assert_eq!(guessed.fits(env, 1, &held), Ok(()));
         let told =
-            "memory is 1000 MiB for all lanes: 600 MiB are taken, 2 lanes of `Heavy-v0` take 600 MiB more";
+            "memory is 1000 MiB for all lanes: 600 MiB in use, 2 lanes of `Heavy-v0` take 600 MiB more";
         assert_eq!(guessed.fits(env, 2, &held).unwrap_err().to_string(), told);
         assert_eq!(guessed.fits("a:B", 60_000, &held), Ok(()), "nobody knows what it weighs");
         let stated = scales(1000 << 20, true, &[(env, heavy)]);

@@ -57,7 +57,7 @@ pub enum BadCounted {
         max_length: usize,
     },
     /// The set of characters is too large.
-    #[error("texts of {characters} different characters, at most {MAX_CHARACTERS} are taken")]
+    #[error("texts of {characters} different characters, at most {MAX_CHARACTERS} allowed")]
     Characters {
         /// Number of characters in the set.
         characters: usize,

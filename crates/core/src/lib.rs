@@ -76,7 +76,9 @@ pub use pauses::{Pauses, jitter};
 pub use plain::{is_plain, plain, plain_json, plain_line};
 pub use plugin::Plugin;
 pub use record_rule::RecordRule;
-pub use regular_file::{open_regular, open_regular_with, read_regular, read_regular_text};
+pub use regular_file::{
+    has_no_locks, lock_refused, open_regular, open_regular_with, read_regular, read_regular_text,
+};
 pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };

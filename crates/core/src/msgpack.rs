@@ -79,7 +79,7 @@ messages!(());
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The message has more bytes than such a message may have.
-    #[error("a message of {bytes} bytes, at most {limit} are taken")]
+    #[error("a message of {bytes} bytes, at most {limit} allowed")]
     TooLong {
         /// Number of bytes in the message.
         bytes: usize,

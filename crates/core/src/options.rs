@@ -421,7 +421,7 @@ impl fmt::Display for OptionError {
                 write!(f, "option `{name}` has {count} {what}, may have at most {limit}")
             }
             Self::Distribution { name, fault } => write!(f, "option `{name}` cannot be drawn: {fault}"),
-            Self::TooMany { count } => write!(f, "{count} options given, at most {MAX_OPTIONS} are taken"),
+            Self::TooMany { count } => write!(f, "{count} options given, at most {MAX_OPTIONS} allowed"),
         }
     }
 }

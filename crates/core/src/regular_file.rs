@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// Opens a file to read it. Does not wait: a pipe, socket, device or folder at the path is an error that names it.
 ///
@@ -37,6 +38,24 @@ pub fn open_regular_with(options: &mut OpenOptions, path: impl AsRef<Path>) -> i
     Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a {what}, where a regular file has to be")))
 }
 
+/// Returns whether locking a file failed because its file system has no locks.
+pub fn has_no_locks(error: &io::Error) -> bool {
+    let none = [Errno::NOLCK, Errno::NOTSUP, Errno::NOSYS].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|code| none.contains(&code))
+}
+
+/// Returns an error of locking a file as it is shown: where the file system has no locks, with what to do.
+pub fn lock_refused(error: io::Error) -> io::Error {
+    if !has_no_locks(&error) {
+        return error;
+    }
+    let message = format!(
+        "its file system has no file locks, which let in one writer at a time; choose a folder on a local disk, or on a \
+         share with a lock service ({error})"
+    );
+    io::Error::new(io::ErrorKind::Unsupported, message)
+}
+
 /// Reads a regular file of at most `limit` bytes. May block for as long as the disk takes.
 ///
 /// # Errors
@@ -65,6 +84,17 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
     use std::{env, fs, process};
+
+    /// Symptom: on a share without a lock service a recording did not begin, for `No locks available (os error 37)`.
+    /// Fix: the message says what has none, what they are for, and what to do.
+    #[test]
+    fn a_file_system_without_locks_is_named_as_such_and_other_errors_stay_as_they_are() {
+        for none in [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS] {
+            let shown = lock_refused(none.into()).to_string();
+            assert!(shown.starts_with("its file system has no file locks"), "{shown}");
+        }
+        assert_eq!(lock_refused(Errno::ACCESS.into()).kind(), io::ErrorKind::PermissionDenied);
+    }
 
     #[test]
     fn what_is_no_regular_file_is_refused_by_what_it_is_and_nobody_waits_for_it() {

@@ -52,8 +52,8 @@ pub struct Shares {
 /// A part of a bound is more than a claimant may have now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{}` has {taken} {}, {share} are as many as one may have while others have {others} of {}; more are taken when some \
-     of them have ended",
+    "`{}` has {taken} {}, {share} are as many as one may have while others have {others} of {}; wait until some of \
+     them have ended",
     claimant.escape_debug(), bound.what, bound.limit
 )]
 pub struct OverShare {
@@ -263,8 +263,8 @@ mod tests {
         let over = shares.take(&ada, 1).unwrap_err();
         assert_eq!(
             over.to_string(),
-            "`ada` has 6 Python envs that a node starts, 6 are as many as one may have while others have 2 of 16; more \
-             are taken when some of them have ended"
+            "`ada` has 6 Python envs that a node starts, 6 are as many as one may have while others have 2 of 16; wait \
+             until some of them have ended"
         );
     }
 

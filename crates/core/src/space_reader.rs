@@ -301,7 +301,7 @@ impl<'de> Visitor<'de> for Parts {
                 if name.len() > MAX_NAME_BYTES {
                     let bytes = name.len();
                     return Err(A::Error::custom(format_args!(
-                        "the name of a space has {bytes} bytes, at most {MAX_NAME_BYTES} are taken"
+                        "the name of a space has {bytes} bytes, at most {MAX_NAME_BYTES} allowed"
                     )));
                 }
                 size.add(&space).map_err(A::Error::custom)?;

@@ -159,8 +159,14 @@ impl fmt::Display for StepError {
             Self::LaneOutstanding { lane } => {
                 write!(f, "lane {lane} was sent already and its result has not been received")
             }
+            Self::NothingOutstanding { outstanding: 0, .. } => {
+                f.write_str("no lane was sent that could be received: send lanes first")
+            }
             Self::NothingOutstanding { wanted, outstanding } => {
-                write!(f, "{wanted} lanes asked for while {outstanding} are outstanding")
+                write!(
+                    f,
+                    "at least {wanted} lanes are to be received, but only {outstanding} were sent and not received yet"
+                )
             }
             Self::LaneLost { lane } => write!(f, "lane {lane} has failed and waits for its restart"),
             Self::Options(error) => error.fmt(f),

@@ -50,7 +50,7 @@ pub enum ResumeError {
     #[error("past {0}")]
     Action(BadAction),
     /// An event needs an open episode, and the lane has none.
-    #[error("lane {lane} is said to have played on before its episode {next} began")]
+    #[error("lane {lane} cannot play on before its episode {next} began")]
     NotPlaying {
         /// Lane that has no open episode.
         lane: usize,

@@ -186,7 +186,7 @@ impl ActionCheck {
         let place = if self.elements == 1 { String::new() } else { format!(" in element {element}") };
         let wanted = match self.range(element) {
             Some(range) => range.to_string(),
-            None => "finite numbers".to_owned(),
+            None => "a finite number".to_owned(),
         };
         (format!("{value}{place}"), wanted)
     }
@@ -221,7 +221,8 @@ fn text_of(value: ColumnRef<'_>) -> String {
         ColumnRef::I64([value]) => value.to_string(),
         ColumnRef::F32([value]) => value.to_string(),
         ColumnRef::F64([value]) => value.to_string(),
-        other => format!("{other:?}"),
+        // An action without elements has none that is wrong.
+        _ => "of no elements".to_owned(),
     }
 }
 
@@ -453,6 +454,9 @@ mod tests {
             assert_eq!(check.first_bad(ColumnRef::F32(&values), |_| true).map(|b| b.lane), Some(1));
             assert_eq!(check.first_bad(ColumnRef::F32(&values), |lane| lane != 1), None);
         }
+        let told =
+            |bad| check.first_bad(ColumnRef::F32(&[0.0, 0.0, 0.0, bad]), |_| true).unwrap().to_string();
+        assert_eq!(told(f32::NAN), "action NaN in element 1 of lane 1 is not a finite number");
         // Actions of another type are none.
         assert!(!check.all_good(ColumnRef::F64(&[0.0, 0.0])));
     }

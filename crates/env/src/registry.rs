@@ -516,7 +516,7 @@ fn spelling_distance(a: &str, b: &str) -> usize {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
     /// The registry has an env of that id.
-    #[error("env id `{id}` is taken")]
+    #[error("env id `{id}` is registered already")]
     Taken {
         /// Id that is taken.
         id: String,

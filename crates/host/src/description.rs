@@ -239,10 +239,10 @@ fn check_size(space: &ObservationSpace) -> Result<(), String> {
     match () {
         () if columns == 0 => Err("it has no column".to_owned()),
         () if columns > MAX_OBS_COLUMNS => {
-            Err(format!("{columns} columns, at most {MAX_OBS_COLUMNS} are taken"))
+            Err(format!("{columns} columns, at most {MAX_OBS_COLUMNS} allowed"))
         }
         () if elements > MAX_ROW_ELEMENTS => {
-            Err(format!("{elements} elements, at most {MAX_ROW_ELEMENTS} are taken"))
+            Err(format!("{elements} elements, at most {MAX_ROW_ELEMENTS} allowed"))
         }
         () => Ok(()),
     }
@@ -265,7 +265,7 @@ pub fn check_options(options: &[OptionSpec]) -> Result<(), String> {
         if bytes > MAX_SUMMARY_BYTES {
             let name = &option.name;
             return Err(format!(
-                "the summary of `{name}` has {bytes} bytes, at most {MAX_SUMMARY_BYTES} are taken"
+                "the summary of `{name}` has {bytes} bytes, at most {MAX_SUMMARY_BYTES} allowed"
             ));
         }
     }
@@ -363,7 +363,7 @@ impl Node {
                 for (name, part) in self.names.into_iter().zip(self.spaces) {
                     if name.len() > MAX_NAME_BYTES {
                         return Err(format!(
-                            "a name of {} bytes, at most {MAX_NAME_BYTES} are taken",
+                            "a name of {} bytes, at most {MAX_NAME_BYTES} allowed",
                             name.len()
                         ));
                     }

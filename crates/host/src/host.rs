@@ -668,7 +668,7 @@ impl Host {
                         (None, Cause::Died) => ended.unwrap_or_default(),
                     };
                     if !said.is_empty() {
-                        detail = format!("{detail}; it said last: {said}");
+                        detail = format!("{detail}; its last output: {said}");
                     }
                     self.events.push_back(WorkerEvent::Lost { worker, cause, restart, detail });
                 }

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use rollhouse_arena::{Patience, SharedColumns, SharedMemory};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, getpid, getppid, kill_process_group, pidfd_open};
+use rustix::process::{Pid, Signal, getpgrp, getpid, getppid, kill_process_group};
 
 use crate::control::{DATA_OFFSET, INLINE_BYTES, Lines, Payload};
 use crate::error::LinkError;
 use crate::message::{self, MAX_MESSAGE_BYTES, Message, Received, Tag};
+use crate::process::watched;
 
 /// Connection of a worker process to the host that started it.
 ///
@@ -256,7 +257,7 @@ fn payload(mut message: Message) -> Result<Vec<u8>, LinkError> {
 /// Starts the thread that ends this process when the host ends or hangs up.
 fn watch(host: u32, socket: Arc<OwnedFd>) -> Result<(), LinkError> {
     let parent = getppid().filter(|parent| parent.as_raw_nonzero().get().unsigned_abs() == host);
-    let parent = pidfd_open(parent.ok_or(LinkError::HostGone)?, PidfdFlags::empty())?;
+    let parent = watched(parent.ok_or(LinkError::HostGone)?)?;
     // The parent may have ended between the two; then this process has another parent now.
     if getppid().map(Pid::as_raw_pid).map(i32::unsigned_abs) != Some(host) {
         return Err(LinkError::HostGone);

@@ -64,7 +64,7 @@ enum WorkerFault {
     Lost(String),
     #[error("its worker process is lost")]
     Gone,
-    #[error("its worker process said what makes no sense: {0}")]
+    #[error("its worker process sent what makes no sense: {0}")]
     Nonsense(String),
     #[error("{lanes} lanes of it take more memory than a mapping has")]
     TooLarge { lanes: usize },

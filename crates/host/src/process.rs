@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_group, pidfd_open, prlimit};
 
 use crate::config::{Environment, Output, Program};
@@ -43,12 +44,12 @@ impl Process {
         };
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        match limited(pid, program.memory).and_then(|()| pidfd_open(pid, PidfdFlags::empty())) {
+        match limited(pid, program.memory).map_err(io::Error::from).and_then(|()| watched(pid)) {
             Ok(pidfd) => Ok(Self { child, pid, pidfd, log }),
             Err(error) => {
                 child.kill()?;
                 child.wait()?;
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -81,7 +82,7 @@ impl Process {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         loop {
             match poll(&mut fds, patience.as_ref()) {
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 result => return result.is_ok_and(|ready| ready > 0),
             }
         }
@@ -102,6 +103,27 @@ impl Process {
 }
 
 /// Limits the memory of a process that has just been executed: what it does after that counts.
+/// Returns the descriptor that is readable when the process has ended.
+///
+/// # Errors
+/// The operating system's; where it knows no such descriptors, or a sandbox forbids them, it says so.
+pub(crate) fn watched(pid: Pid) -> io::Result<OwnedFd> {
+    pidfd_open(pid, PidfdFlags::empty()).map_err(watch_refused)
+}
+
+fn watch_refused(error: Errno) -> io::Error {
+    match error {
+        Errno::NOSYS | Errno::PERM => io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!(
+                "worker processes are watched through pidfd_open, which Linux has from 5.3 on and a sandbox has to permit \
+                 ({error})"
+            ),
+        ),
+        error => error.into(),
+    }
+}
+
 fn limited(pid: Pid, memory: Option<u64>) -> rustix::io::Result<()> {
     let Some(bytes) = memory else { return Ok(()) };
     prlimit(Some(pid), Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) }).map(drop)
@@ -144,6 +166,16 @@ mod tests {
         assert!(process.ends_within(Duration::from_secs(60)));
         let (ended, said) = process.end();
         assert_eq!((ended.unwrap().code(), said.as_str()), (Some(3), "out | err"));
+    }
+
+    /// Symptom: where the kernel or a sandbox has no pidfd_open, worker processes did not start for `Function not implemented
+    /// (os error 38)`. Fix: the message says what is missing and what has it.
+    #[test]
+    fn a_system_without_descriptors_of_processes_is_named_as_such() {
+        for none in [Errno::NOSYS, Errno::PERM] {
+            assert!(watch_refused(none).to_string().contains("pidfd_open, which Linux has from 5.3 on"));
+        }
+        assert_eq!(watch_refused(Errno::SRCH).raw_os_error(), Some(Errno::SRCH.raw_os_error()));
     }
 
     #[test]

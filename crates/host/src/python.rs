@@ -152,6 +152,11 @@ pub struct LearnedEnv {
 }
 
 impl LearnedEnv {
+    /// Returns what the env is.
+    pub const fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+
     /// Returns the entry that makes lanes of the env in workers of their own, whose connecting shows in `watch`. Its lanes
     /// are late. Making them blocks for as long as workers take to make envs, at most until the launch deadline and, of
     /// those that connect, the connect deadline. It fails if a worker fails. So does trying options

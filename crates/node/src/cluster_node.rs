@@ -491,7 +491,7 @@ impl fmt::Display for ClusterNodeError {
                 )
             }
             Self::Identity { role: None } => f.write_str("a node needs a certificate"),
-            Self::Labels(given) => write!(f, "{given} labels, at most {MAX_LABELS} are taken"),
+            Self::Labels(given) => write!(f, "{given} labels, at most {MAX_LABELS} allowed"),
             Self::Spool(error) => write!(f, "the spool: {error}"),
             Self::Control(error) => error.fmt(f),
             Self::Worker(_) => f.write_str("a stepping thread could not be started"),

@@ -30,7 +30,7 @@ async fn fetch_now(coordinator: &Connection, fetch: FetchEpisode) -> Result<Vec<
     call.finish()?;
     let EpisodeBytes { bytes } = call.answer().await?;
     if bytes > MAX_REPLAY_BYTES {
-        let message = format!("{bytes} bytes of an episode, {MAX_REPLAY_BYTES} are the most that are taken");
+        let message = format!("{bytes} bytes of an episode, at most {MAX_REPLAY_BYTES} allowed");
         return Err(CallError::Refused(Refusal::new(RefusalCode::BadRequest, message)));
     }
     let mut file = vec![0; bytes as usize];

@@ -13,10 +13,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rollhouse_core::{Claimant, EnvKind, ShareBook, SharedBound, panic_message};
+use rollhouse_core::msgpack::encode;
+use rollhouse_core::{Claimant, EnvKind, EnvSpec, ShareBook, SharedBound, panic_message};
 use rollhouse_host::{
     Census, ConnectWatch, DescriptionError, LearnedEnv, PythonEnv, PythonError, PythonHost, RefusalKind,
 };
+use rollhouse_wire::limits::MAX_CONTROL_BYTES;
 use rollhouse_wire::{Refusal, RefusalCode};
 use tokio::sync::{OnceCell, oneshot};
 
@@ -88,7 +90,9 @@ impl Learning {
         let learned = cell.get_or_try_init(|| async {
             let (host, env, watch) = (Arc::clone(&self.host), env.clone(), connecting.clone());
             let learned = self.apart.run(asker, move || host.learn(&env, &watch)).await?;
-            learned.map(Arc::new).map_err(|error| refusal(&error))
+            let learned = learned.map_err(|error| refusal(&error))?;
+            fits_into_messages(learned.spec())?;
+            Ok(Arc::new(learned))
         });
         let learned = learned.await.cloned();
         if learned.is_err() {
@@ -195,6 +199,25 @@ fn refusal(error: &PythonError) -> Refusal {
     Refusal::new(code, message)
 }
 
+/// Refuses an env whose description cannot be sent to whoever asks for its lanes.
+fn fits_into_messages(spec: &EnvSpec) -> Result<(), Refusal> {
+    let mut bytes = Vec::new();
+    let encoded = encode(spec, &mut bytes);
+    if encoded.is_ok() && bytes.len() <= MAX_SPEC_BYTES {
+        return Ok(());
+    }
+    let message = format!(
+        "`{}`: the description of its spaces has {} bytes, at most {MAX_SPEC_BYTES} fit into a message; give spaces of \
+         many elements one bound for all of them, and element names to none",
+        spec.id.escape_debug(),
+        bytes.len()
+    );
+    Err(Refusal::new(RefusalCode::Unsupported, message))
+}
+
+/// Most bytes of a description: what is sent beside it takes far less than the rest of a message.
+const MAX_SPEC_BYTES: usize = MAX_CONTROL_BYTES - (64 << 10);
+
 /// Most envs that are known at a time.
 const MAX_KNOWN: usize = 64;
 
@@ -208,6 +231,7 @@ const MAX_REASON_BYTES: usize = 8 << 10;
 mod tests {
     use std::time::Duration;
 
+    use rollhouse_core::Space;
     use rollhouse_host::{Connect, Launcher};
 
     use super::*;
@@ -239,6 +263,19 @@ mod tests {
         for wrong in ["[]", "1", "{", "null", "{\"x\": NaN}"] {
             assert_eq!(asked_for("a:B", wrong, None).unwrap_err().code, RefusalCode::BadRequest, "{wrong}");
         }
+    }
+
+    /// Symptom: a pool of an env with a bound of its own for each of many elements was refused with `internal: a control
+    /// message of 7257942 bytes`. Cause: the node learned of it only as it answered. Fix: it looks as it learns the env.
+    #[test]
+    fn an_env_whose_bounds_fit_into_no_message_is_refused_with_what_to_do() {
+        let mut spec = rollhouse_env::Registry::builtin().get("CartPole-v1").unwrap().spec().clone();
+        assert!(fits_into_messages(&spec).is_ok());
+        let bounds: Vec<f32> = (0..200_000).map(|element| element as f32).collect();
+        spec.observation_space = Space::f32_box(&vec![-1.0; bounds.len()], &bounds).into();
+        let refusal = fits_into_messages(&spec).unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Unsupported);
+        assert!(refusal.message.contains("one bound for all of them"), "{refusal}");
     }
 
     #[test]

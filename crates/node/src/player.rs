@@ -60,7 +60,7 @@ pub enum MoveError {
         length: u64,
     },
     /// The speed is out of bounds.
-    #[error("speed = {speed}; {SLOWEST_REPLAY} to {FASTEST_REPLAY} are taken")]
+    #[error("speed = {speed}; must be {SLOWEST_REPLAY} to {FASTEST_REPLAY}")]
     Speed {
         /// The speed that was asked for.
         speed: f64,

@@ -120,7 +120,8 @@ impl<H: Clone> SessionTable<H> {
             return Err(Refusal::new(RefusalCode::Draining, "the node takes no new sessions"));
         }
         if let Some(ends) = self.over.is_full() {
-            let message = format!("the node has {ends} ends to tell, {MAX_ENDS} are the most it takes");
+            let message =
+                format!("the node has {ends} ends of sessions to report, at most {MAX_ENDS} allowed");
             return Err(Refusal::busy(message, ROOM_RETRY_MS));
         }
         if self.lanes().saturating_add(open.lanes) > self.capacity {

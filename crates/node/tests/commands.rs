@@ -123,7 +123,7 @@ fn a_lane_is_drawn_and_a_schema_told_over_the_stream() {
     assert_eq!((height, width, pixels.len(), packed), (48, 64, 48 * 64 * 3, false));
     let error = commands.call::<Render>(&RenderParams { packed: false, ..params }).unwrap_err();
     assert_eq!(error.code, RefusalCode::Unsupported);
-    assert!(error.message.contains("bytes, at most 131072 are taken"), "{error}");
+    assert!(error.message.contains("bytes, at most 131072 allowed"), "{error}");
     let schema: SchemaAnswer = commands.call::<Schema>(&Nothing {}).unwrap();
     assert!(schema.renders && !schema.recorded);
     assert_eq!(schema.columns[1].shape, [10, 10, 4]);

@@ -58,7 +58,10 @@ pub(crate) fn info_channel((path, dtype, shape): (String, String, Vec<usize>)) -
 
 fn dtype_of(name: &str) -> PyResult<DType> {
     let known = [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F32, DType::F64];
-    let none = || PyTypeError::new_err(format!("columns of dtype {name}: there are those of {known:?}"));
+    let none = || {
+        let known = known.map(DType::name).join(", ");
+        PyTypeError::new_err(format!("there are no columns of dtype {name}; there are those of {known}"))
+    };
     known.into_iter().find(|known| known.name() == name).ok_or_else(none)
 }
 

@@ -53,8 +53,8 @@ def test_bad_discrete_actions(actions, error, text) -> None:
     ("actions", "error", "text"),
     [
         ([0.0, 0.0], ValueError, r"shape \(2,\), must have \(2, 1\)"),
-        ([[0.0], [float("nan")]], ValueError, "lane 1 is not finite numbers"),
-        ([[float("inf")], [0.0]], ValueError, "lane 0 is not finite numbers"),
+        ([[0.0], [float("nan")]], ValueError, "action NaN of lane 1 is not a finite number"),
+        ([[float("inf")], [0.0]], ValueError, "action inf of lane 0 is not a finite number"),
         ([[1e300], [0.0]], ValueError, "lane 0"),
         ([[1j], [0]], TypeError, "complex128"),
         ([["x"], ["y"]], TypeError, "must be numbers"),

@@ -66,7 +66,7 @@ def test_receiving_with_nothing_outstanding_is_an_error() -> None:
         with pytest.raises(gymnasium.error.NoAsyncCallError, match="0 are outstanding"):
             envs.recv(least)
     envs.send([1], [2])
-    with pytest.raises(errors.NothingOutstandingError, match="2 lanes asked for while 1"):
+    with pytest.raises(errors.NothingOutstandingError, match="at least 2 lanes are to be received, but only 1 were sent"):
         envs.recv(2)
     assert envs.recv(1)[4]["env_id"].tolist() == [2]
 

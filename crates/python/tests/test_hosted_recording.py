@@ -248,7 +248,7 @@ def test_an_info_of_another_shape_than_was_said_loses_its_lane_with_its_name(tmp
     asked = {"forces": np.zeros(3, np.float32)}
     envs = rollhouse.vectorize([Walker], workers=1, record=True, record_infos=asked, data=tmp_path)
     envs.reset(seed=1)
-    with pytest.raises(ValueError, match="info 'forces' is not as record_infos says"):
+    with pytest.raises(ValueError, match="info 'forces' does not fit record_infos"):
         envs.step([CountEnv.PRINT])
     envs.close()
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use rollhouse_core::{open_regular, open_regular_with};
+use rollhouse_core::{lock_refused, open_regular, open_regular_with};
 
 use crate::limits::MAX_SEGMENT_BYTES;
 
@@ -185,7 +185,7 @@ impl Disk for RealDisk {
                 file.take(MAX_NOTE_BYTES).read_to_end(&mut holder)?;
                 Ok(Locking::Held(String::from_utf8_lossy(&holder).trim().to_owned()))
             }
-            Err(TryLockError::Error(error)) => Err(error),
+            Err(TryLockError::Error(error)) => Err(lock_refused(error)),
         }
     }
 
@@ -198,7 +198,7 @@ impl Disk for RealDisk {
         match file.try_lock_shared() {
             Ok(()) => Ok(false),
             Err(TryLockError::WouldBlock) => Ok(true),
-            Err(TryLockError::Error(error)) => Err(error),
+            Err(TryLockError::Error(error)) => Err(lock_refused(error)),
         }
     }
 

@@ -146,7 +146,7 @@ impl Envelope {
 #[derive(Debug, thiserror::Error)]
 pub enum EnvelopeError {
     /// The envelope is longer than [`MAX_COMMAND_BYTES`].
-    #[error("a command or answer of {bytes} bytes, at most {MAX_COMMAND_BYTES} are taken")]
+    #[error("a command or answer of {bytes} bytes, at most {MAX_COMMAND_BYTES} allowed")]
     TooLong {
         /// Length of the envelope in bytes.
         bytes: usize,

@@ -65,7 +65,7 @@ impl From<DecodeError> for ControlError {
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The message is longer than it may be.
-    #[error("a control message of {bytes} bytes, at most {most} are taken")]
+    #[error("a control message of {bytes} bytes, at most {most} allowed")]
     TooLong {
         /// Length of the message in bytes.
         bytes: usize,

@@ -126,9 +126,9 @@ pub enum FrameError {
         reserved: u16,
     },
     /// The frame has too many bytes of columns.
-    #[error("a frame with {0} bytes of columns, at most {MAX_FRAME_BYTES} are taken")]
+    #[error("a frame with {0} bytes of columns, at most {MAX_FRAME_BYTES} allowed")]
     Columns(u32),
     /// The frame has too many bytes of sidecar.
-    #[error("a frame with a sidecar of {0} bytes, at most {MAX_SIDECAR_BYTES} are taken")]
+    #[error("a frame with a sidecar of {0} bytes, at most {MAX_SIDECAR_BYTES} allowed")]
     Sidecar(u32),
 }

@@ -5,6 +5,7 @@
 //! refusal can say why; until then a connection can do nothing.
 
 mod authority;
+mod clock;
 mod der;
 mod error;
 mod files;

@@ -19,9 +19,8 @@ pub struct SessionId {
 /// Prints the run's short id and the index, as in `k3f9q2tz/2`.
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = EpisodeName { run: self.pool.short(), lane: 0, number: 0 }.to_string();
-        let short = name.split('-').next().unwrap_or_default();
-        write!(f, "{short}/{}", self.index)
+        let name = EpisodeName { run: self.pool.short(), lane: 0, number: 0 };
+        write!(f, "{}/{}", name.run_word(), self.index)
     }
 }
 

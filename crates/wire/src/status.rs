@@ -108,6 +108,18 @@ pub enum NodeState {
     Draining,
 }
 
+impl NodeState {
+    /// Returns the word in listings, on screens and in JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Suspect => "suspect",
+            Self::Lost => "lost",
+            Self::Draining => "draining",
+        }
+    }
+}
+
 /// The status of one node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {

@@ -58,7 +58,7 @@ fn a_leased_rollout_ends_when_its_owner_is_not_heard_of_and_not_before() {
     stage.wait(TICK);
     let status = stage.status();
     assert_eq!((status.open, stage.closed.len()), (0, 1));
-    assert_eq!(status.failures, ["closed: its owner was not heard of for 30 s"]);
+    assert_eq!(status.failures, ["closed: its owner did not answer for 30 s"]);
 }
 
 #[test]

@@ -102,19 +102,19 @@ fn a_pool_beyond_a_limit_waits_or_is_refused_with_the_limit_and_what_is_taken() 
     assert_eq!(lanes(&stage.spread(1, 10, Spread::Even).unwrap()), [("a", 5), ("b", 5)].into());
     let refusal = stage.spread(2, 7, Spread::Even).unwrap_err();
     assert_eq!(refusal.code, RefusalCode::Busy);
-    let told = "node `a`: max_lanes of `CartPole-v1` is 8: 5 are taken, 7 more are asked for";
+    let told = "node `a`: max_lanes of `CartPole-v1` is 8: 5 in use, 7 more asked for";
     assert!(refusal.message.contains(told), "{refusal}");
     assert_eq!(lanes(&stage.spread(3, 6, Spread::Even).unwrap()), [("a", 3), ("b", 3)].into());
     let refusal = stage.spread(4, 17, Spread::Even).unwrap_err();
     assert_eq!(refusal.code, RefusalCode::BadRequest);
-    assert!(refusal.message.starts_with("lanes is 17, 1 to 16 are taken; node `a`: max_lanes"), "{refusal}");
+    assert!(refusal.message.starts_with("lanes is 17, must be 1 to 16; node `a`: max_lanes"), "{refusal}");
     let alone = EnvTerms { max_lanes: None, ..terms };
     let mut stage = cluster(&[("a", 8)], &alone);
     for pool in 1..3 {
         assert!(stage.spread(pool, 2, Spread::Even).is_ok());
     }
     let refusal = stage.spread(3, 1, Spread::Even).unwrap_err();
-    let told = "max_processes of `CartPole-v1` is 4: 4 are taken, 1 more are asked for";
+    let told = "max_processes of `CartPole-v1` is 4: 4 in use, 1 more asked for";
     assert!(refusal.message.contains(told), "{refusal}");
 }
 
@@ -151,12 +151,12 @@ fn a_node_that_tells_too_many_terms_or_weights_is_refused_by_name() {
     let (ticket, heartbeat) = (stage.ticket(), Box::new(Heartbeat { measured: many, ..heartbeat(1) }));
     let reply = stage.tell(Event::Heartbeat { link: LinkId(1), ticket, heartbeat });
     let Some(Reply::Refused(refusal)) = reply else { panic!("{reply:?}") };
-    assert_eq!(refusal.message, "measured is 65, 0 to 64 are taken");
+    assert_eq!(refusal.message, "measured is 65, must be 0 to 64");
     let envs = (0..65).map(|number| (number.to_string(), EnvTerms::default())).collect();
     let mut register = register_of("b", 1, spec().dynamics_hash);
     register.budget = Some(Budget { envs, ..Budget::default() });
     let (ticket, node) = (stage.ticket(), "b".to_owned());
     let reply = stage.tell(Event::Register { link: LinkId(9), ticket, node, register });
     let Some(Reply::Refused(refusal)) = reply else { panic!("{reply:?}") };
-    assert_eq!(refusal.message, "budget.envs is 65, 0 to 64 are taken");
+    assert_eq!(refusal.message, "budget.envs is 65, must be 0 to 64");
 }

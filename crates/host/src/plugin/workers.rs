@@ -453,7 +453,7 @@ impl Workers {
             Ok(_) => "the plug-in is another than when it was loaded".to_owned(),
             Err(error) => error.to_string(),
         };
-        warn!(worker, told, "a worker of a plug-in is of no use; its lanes are lost");
+        warn!(worker, told, "a worker of a plug-in cannot be used; its lanes are lost");
         self.end_worker(worker, true);
         Some(told)
     }

@@ -254,7 +254,7 @@ fn a_session_that_does_not_fit_within_the_budget_is_refused_with_the_limit_and_w
     assert_eq!(refusal.code, RefusalCode::Busy);
     assert!(refusal.message.starts_with("memory is 1 MiB for all lanes"), "{refusal}");
     let refusal = table.open(&open(1, 2, 4)).unwrap_err();
-    assert_eq!(refusal.message, "max_lanes of `CartPole-v1` is 8: 5 are taken, 4 more are asked for");
+    assert_eq!(refusal.message, "max_lanes of `CartPole-v1` is 8: 5 in use, 4 more asked for");
     table.not_made(at(0), open(0, 1, 5).session, open(0, 1, 5).incarnation);
     assert_eq!((table.taken(), table.lanes()), (Weight::default(), 0));
     assert_eq!(made(table.open(&open(1, 2, 6))), Ok(true));

@@ -82,7 +82,7 @@ def call(env: gymnasium.Env, name: str, payload: str) -> dict[str, str]:
     except (TypeError, ValueError) as error:
         if changes:
             raise FailedError from error
-        return {"refused": f"what {name!r} answers is nothing that JSON can say: {error}"}
+        return {"refused": f"what {name!r} answers is not JSON: {error}"}
 
 
 def words(error: BaseException) -> str:

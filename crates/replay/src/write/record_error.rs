@@ -64,7 +64,7 @@ impl fmt::Display for BeginError {
                 "one row of a block has {bytes} bytes; with first observations it must stay under {}",
                 crate::limits::MAX_PAYLOAD_BYTES / 2
             ),
-            Self::Header(_) => f.write_str("the env says more than a recording may"),
+            Self::Header(_) => f.write_str("the description of the env is too large for a recording"),
             Self::WriterGone => f.write_str("the recorder's writer thread has ended"),
         }
     }

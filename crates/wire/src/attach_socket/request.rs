@@ -131,7 +131,7 @@ impl AttachSocket {
 pub(super) fn bounded_length(word: [u8; 4]) -> io::Result<usize> {
     let length = u32::from_le_bytes(word) as usize;
     if length > MAX_ATTACH_MESSAGE_BYTES {
-        let message = format!("a message of {length} bytes, at most {MAX_ATTACH_MESSAGE_BYTES} are taken");
+        let message = format!("a message of {length} bytes, at most {MAX_ATTACH_MESSAGE_BYTES} allowed");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     Ok(length)

@@ -45,7 +45,7 @@ pub(super) fn answer_bytes<T: Message>(answer: Result<&T, &Refusal>) -> Vec<u8> 
     }
     let mut bytes = Vec::with_capacity(256);
     if let Err(error) = control::put(&mut bytes, &|out| write_answer(answer, out)) {
-        let refusal = Refusal::new(RefusalCode::Internal, error.to_string());
+        let refusal = Refusal::new(RefusalCode::Internal, format!("the answer cannot be sent: {error}"));
         let written = control::put(&mut bytes, &|out| write_answer::<T>(Err(&refusal), out));
         debug_assert!(written.is_ok(), "a refusal of one sentence is within the limit");
     }

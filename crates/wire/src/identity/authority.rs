@@ -10,9 +10,10 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
 use rollhouse_core::is_node_name;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, UnixTime};
 
+use super::clock;
 use super::error::AuthorityError;
 use super::files::{self, MAX_FILE_BYTES, Readers};
 use super::pem::END_OF_CERTIFICATE;
@@ -128,7 +129,7 @@ impl CertificateAuthority {
         // An authority that another program made may bear another name, and nobody would believe the result.
         let known = Authorities::Known(vec![self.certificate.clone()]);
         known
-            .certify(&[certificate.der().clone()], Side::Client, UnixTime::now())
+            .certify(&[certificate.der().clone()], Side::Client, clock::now())
             .map_err(AuthorityError::Useless)?;
         Ok(Issued {
             certificate_pem: format!("{}{}", certificate.pem(), self.pem),

@@ -92,7 +92,7 @@ impl std::error::Error for AuthorityError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRequestError {
     /// The request is longer than [`MAX_CERTIFICATE_REQUEST_BYTES`].
-    #[error("the certificate request has {bytes} bytes, at most {MAX_CERTIFICATE_REQUEST_BYTES} are taken")]
+    #[error("the certificate request has {bytes} bytes, at most {MAX_CERTIFICATE_REQUEST_BYTES} allowed")]
     TooLong {
         /// Length of the request in bytes.
         bytes: usize,

@@ -13,12 +13,13 @@ use rcgen::{
     SanType,
 };
 use rollhouse_core::is_node_name;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, UnixTime};
 
 use super::authority::{
     CertificateAuthority, backdated, belongs, holder_parameters, parameters, text, write,
 };
+use super::clock;
 use super::error::AuthorityError;
 use super::files::Readers;
 use super::key_request::{KeyRequest, RequestedKey};
@@ -152,7 +153,7 @@ impl NodeIssuer {
         chain.extend(self.chain.iter().cloned());
         // Nobody is given what nobody believes.
         let known = Authorities::Known(self.chain.last().cloned().into_iter().collect());
-        known.certify(&chain, Side::Client, UnixTime::now()).map_err(AuthorityError::Useless)?;
+        known.certify(&chain, Side::Client, clock::now()).map_err(AuthorityError::Useless)?;
         let held = Validity::of(certificate.der()).map_or(self.validity, |own| own.within(self.validity));
         Ok(IssuedToNode {
             certificate_pem: format!("{}{}", certificate.pem(), self.chain_pem),
@@ -177,6 +178,8 @@ fn name_of_issuer() -> DistinguishedName {
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::UnixTime;
+
     use super::super::pem::BEGIN;
     use super::*;
     use crate::IdentityError;

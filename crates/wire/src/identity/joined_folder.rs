@@ -99,7 +99,7 @@ impl JoinedFolder {
 #[derive(Debug, thiserror::Error)]
 pub enum JoinedError {
     /// The certificates are longer than [`MAX_CERTIFICATES_BYTES`].
-    #[error("certificates of {bytes} bytes were given, at most {MAX_CERTIFICATES_BYTES} are taken")]
+    #[error("certificates of {bytes} bytes were given, at most {MAX_CERTIFICATES_BYTES} allowed")]
     TooLong {
         /// Their length in bytes.
         bytes: usize,

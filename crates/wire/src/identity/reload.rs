@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use super::clock;
 use super::error::IdentityFileError;
 use super::files::{self, MAX_FILE_BYTES, Stamp};
 use super::pem::certificates_in;
@@ -143,7 +144,7 @@ impl Identity {
     pub fn believes(&self, chain_pem: &str) -> Result<Certified, IdentityError> {
         let chain: Vec<_> =
             CertificateDer::pem_slice_iter(chain_pem.as_bytes()).filter_map(Result::ok).collect();
-        self.certify(&chain, Side::Client, UnixTime::now())
+        self.certify(&chain, Side::Client, clock::now())
     }
 
     /// Returns the certificates of the authorities that we trust, as PEM; `None` if they are known by a fingerprint
@@ -268,7 +269,7 @@ impl Own {
         key.keys_match().map_err(bad_key)?;
         let refused =
             |source| IdentityFileError::Refused { path: files.certificate.clone(), source: Box::new(source) };
-        let certified = authorities.certify(&key.cert, Side::Client, UnixTime::now()).map_err(refused)?;
+        let certified = authorities.certify(&key.cert, Side::Client, clock::now()).map_err(refused)?;
         // It holds for as long as all do that link it to the authority.
         let all = key.cert.iter().map(|link| Validity::of(link)).collect::<Option<Vec<_>>>();
         let validity = all.and_then(|all| all.into_iter().reduce(Validity::within));

@@ -13,6 +13,7 @@ use rustls::{
     PeerMisbehaved, ServerConfig, SignatureScheme,
 };
 
+use super::clock::WallClock;
 use super::reload::Identity;
 use super::trust::{Certified, Expected, IdentityError, Side};
 use crate::version::ALPN;
@@ -22,7 +23,7 @@ use crate::version::ALPN;
 pub(crate) fn server(identity: Arc<Identity>) -> Result<quinn::ServerConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let any = Arc::new(AnyClient(provider.clone()));
-    let mut tls = ServerConfig::builder_with_provider(provider)
+    let mut tls = ServerConfig::builder_with_details(provider, Arc::new(WallClock))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(any)
         .with_cert_resolver(identity);
@@ -46,7 +47,7 @@ pub(crate) fn client(
         provider: provider.clone(),
         verdict: verdict.clone(),
     };
-    let mut tls = ClientConfig::builder_with_provider(provider)
+    let mut tls = ClientConfig::builder_with_details(provider, Arc::new(WallClock))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check))

@@ -72,13 +72,13 @@ impl fmt::Display for TokenFileError {
                 "`{name}` is not a name; a name has 1 to {} letters, digits, `.`, `_` or `-`",
                 crate::limits::MAX_NAME_BYTES
             ),
-            Self::Terms => {
-                f.write_str("a join token says how long and how many nodes it lets in, and no other does")
-            }
+            Self::Terms => f.write_str(
+                "a join token needs a time and a number of nodes, and no other token has a number of nodes",
+            ),
             Self::Reads(role) => {
                 write!(
                     f,
-                    "whose recordings are read is said of viewers and trainers, not of the role {}",
+                    "whose recordings are read is set for viewers and trainers, not for the role {}",
                     role.word()
                 )
             }

@@ -4,6 +4,8 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use rollhouse_core::has_no_locks;
+
 /// A file that is written under another name beside its own, `NAME.part`, and takes its name at the end. Dropping it
 /// before that removes it.
 ///
@@ -43,6 +45,8 @@ impl WholeFile {
             Err(fs::TryLockError::WouldBlock) => {
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process is writing it"));
             }
+            // Not every file system has locks.
+            Err(fs::TryLockError::Error(error)) if has_no_locks(&error) => {}
             Err(fs::TryLockError::Error(error)) => return Err(error),
         }
         file.set_len(0)?;

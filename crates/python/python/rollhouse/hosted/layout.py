@@ -199,7 +199,7 @@ class InfoRows:
             try:
                 write_array(row, value)
             except (ValueError, TypeError) as error:
-                raise ValueError(f"info {name!r} is not as record_infos says: {error}") from error
+                raise ValueError(f"info {name!r} does not fit record_infos: {error}") from error
 
 
 def _strided(

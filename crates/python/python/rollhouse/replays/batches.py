@@ -161,7 +161,7 @@ def only_env(infos: list[EpisodeInfo]) -> EpisodeInfo:
     if not envs:
         raise ValueError("there is no such episode with a step in it")
     if len(envs) > 1:
-        raise ValueError(f"env=None: there are episodes of {', '.join(envs)}; say which by env=")
+        raise ValueError(f"env=None: there are episodes of {', '.join(envs)}; choose one by env=")
     return infos[0]
 
 
