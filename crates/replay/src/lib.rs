@@ -50,7 +50,7 @@ pub use code::run_record::RunInfo;
 pub use code::versions::PolicyVersions;
 pub use disk::{Disk, DiskFile, Locking, RealDisk, read_all};
 pub use disk_error::DiskError;
-pub use play::divergence::{Divergence, Value};
+pub use play::divergence::{Divergence, Value, hash_digits};
 pub use play::envs::{Envs, LearnEnv};
 pub use play::head::PlayedStep;
 pub use play::keyframes::SeekBounds;

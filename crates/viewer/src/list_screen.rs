@@ -67,9 +67,8 @@ pub fn draw_list(
         put(buffer, area.x, foot, right, &preview(&chosen.info, browser.label(&chosen.info)), look.faint());
     }
     let (page, has_more) = browser.page();
-    let more = if has_more { ", more follow" } else { "" };
-    let keys =
-        format!(" Enter play  ↑↓ PgUp PgDn  Tab order  Shift-Tab turn round  Esc quit   page {page}{more}");
+    let more = if has_more { ", more" } else { "" };
+    let keys = format!(" Enter play  ↑↓ PgUp PgDn  Tab, Shift-Tab order  Esc quit   page {page}{more}");
     let bar = Rect { y: foot + 1, height: 1, ..area };
     buffer.set_style(bar, look.chosen());
     let line = browser.note().map_or(keys, |note| format!(" {note}"));

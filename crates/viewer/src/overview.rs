@@ -10,7 +10,7 @@ use rollhouse_replay::EnvOverview;
 
 use crate::look::Look;
 use crate::numbers::{count, plain, real};
-use crate::plot::{bars, range};
+use crate::plot::{bars_between, range};
 use crate::screen::put;
 use crate::svg::svg_of;
 
@@ -83,38 +83,20 @@ fn draw_env(id: &str, env: &EnvOverview, area: Rect, look: Look, buffer: &mut Bu
     }
     put(buffer, x, area.y, right, &said, Style::new());
     let column = |at: u16| groups.get(usize::from(at) * groups.len() / usize::from(area.width));
-    let spread = |values: &mut dyn Iterator<Item = f64>| {
-        let (least, most) = range(values);
-        if least > most {
-            "none came to its end".to_owned()
-        } else {
-            format!("{} to {}", real(least), real(most))
-        }
-    };
     let returns = (0..area.width).map(|at| column(at).map_or(f64::NAN, |group| group.mean_return));
-    let each = &mut groups.iter().flat_map(|group| [group.least_return, group.most_return]);
-    let mut head = format!("return {}", spread(each));
-    if largest > 1 {
-        // As above.
-        let _written = write!(head, ", its mean {}", spread(&mut returns.clone()));
-    }
+    let each = || groups.iter().flat_map(|group| [group.least_return, group.most_return]);
+    let head = self::head("return", &mut each(), &mut returns.clone());
     put(buffer, area.x, area.y + 1, right, &head, look.total());
-    bars(returns, Rect { y: area.y + 2, height: RETURN, ..area }, look.total(), buffer);
+    // Means stand where they are among all episodes: what varies by chance alone is flat.
+    let at = Rect { y: area.y + 2, height: RETURN, ..area };
+    bars_between(range(each()), returns, at, look.total(), buffer);
     let lengths = (0..area.width).map(|at| column(at).map_or(f64::NAN, |group| group.mean_length));
     let y = area.y + 2 + RETURN;
-    put(
-        buffer,
-        area.x,
-        y,
-        right,
-        &format!(
-            "{} {}",
-            if largest > 1 { "steps, their mean" } else { "steps" },
-            spread(&mut lengths.clone())
-        ),
-        look.obs(),
-    );
-    bars(lengths, Rect { y: y + 1, height: LENGTH, ..area }, look.obs(), buffer);
+    let each = || groups.iter().flat_map(|group| [group.least_length, group.most_length]);
+    let head = self::head("steps", &mut each(), &mut lengths.clone());
+    put(buffer, area.x, y, right, &head, look.obs());
+    let at = Rect { y: y + 1, height: LENGTH, ..area };
+    bars_between(range(each()), lengths, at, look.obs(), buffer);
     for ((word, number), y) in env.counts().zip(y + 1 + LENGTH..area.bottom()) {
         put(buffer, area.x, y, right, word, look.faint());
         let part = number as f64 / total.max(1) as f64;
@@ -124,6 +106,17 @@ fn draw_env(id: &str, env: &EnvOverview, area: Rect, look: Look, buffer: &mut Bu
         let width = (f64::from(right - from) * part).ceil() as u16;
         put(buffer, from, y, right, &"▪".repeat(width.into()), look.reward());
     }
+}
+
+/// Returns the line above bars: the spread of single episodes and, where a bar is of several, that of the means.
+fn head(what: &str, each: &mut dyn Iterator<Item = f64>, means: &mut dyn Iterator<Item = f64>) -> String {
+    let spread = |(least, most): (f64, f64)| format!("{} to {}", real(least), real(most));
+    let (each, means) = (range(each), range(means));
+    if each.0 > each.1 {
+        return format!("{what}: none came to its end");
+    }
+    let of_means = if means == each { String::new() } else { format!(", means {}", spread(means)) };
+    format!("{what} {}{of_means}", spread(each))
 }
 
 fn episodes(number: u64) -> String {
@@ -142,3 +135,40 @@ const LEAST_COLUMNS: u16 = 60;
 const MOST_COLUMNS: u16 = 200;
 /// Most envs that are shown.
 const MOST_ENVS: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_replay::EpisodeGroup;
+
+    use super::*;
+
+    /// Symptom: a plot of episodes that a random policy played went up and down over its whole height. Cause: bars went from
+    /// the least mean to the greatest. Fix: they stand where means are among single episodes.
+    #[test]
+    fn means_that_vary_by_chance_are_flat_and_those_that_are_learned_rise() {
+        let group = |mean: f64| EpisodeGroup {
+            count: 100,
+            started_ms: 0.0,
+            mean_return: mean,
+            least_return: 9.0,
+            most_return: 500.0,
+            mean_length: mean,
+            least_length: 9.0,
+            most_length: 500.0,
+        };
+        let heights = |means: &dyn Fn(usize) -> f64| {
+            let groups = (0..60).map(|at| group(means(at))).collect();
+            let env =
+                EnvOverview { outcomes: [("terminated", 6000)].into(), groups, ..EnvOverview::default() };
+            let text = overview_screen(&[("X".to_owned(), env)].into(), 60, Look::Plain).text(false);
+            let bars: Vec<String> = text.lines().skip(2).take(RETURN.into()).map(str::to_owned).collect();
+            (0..60)
+                .map(|x| bars.iter().filter(|row| row.chars().nth(x).is_some_and(|cell| cell != ' ')).count())
+                .collect::<Vec<_>>()
+        };
+        let random = heights(&|at| 22.0 + (at % 5) as f64);
+        assert!(random.iter().all(|height| *height == random[0]), "{random:?}");
+        let learned = heights(&|at| 22.0 + 8.0 * at as f64);
+        assert!(learned[0] == 1 && learned[59] == usize::from(RETURN), "{learned:?}");
+    }
+}

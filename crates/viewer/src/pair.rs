@@ -3,7 +3,7 @@
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
-use rollhouse_replay::{Difference, FieldDifference, Value};
+use rollhouse_replay::{Difference, FieldDifference, Value, hash_digits};
 
 use crate::keys::Event;
 use crate::look::Look;
@@ -128,7 +128,7 @@ fn said(field: &FieldDifference) -> String {
         Value::Flag(flag) => flag.to_string(),
         Value::Text(text) => plain(text),
         Value::Nothing => "-".to_owned(),
-        Value::Hash(hash) => format!("{hash:x}"),
+        Value::Hash(hash) => hash_digits(*hash),
     };
     format!("{} {} | {}", plain(&field.field), word(&field.a), word(&field.b))
 }

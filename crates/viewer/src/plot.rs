@@ -5,9 +5,20 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 use rollhouse_replay::{Bucket, Timeline};
 
-/// Draws one bar per column, from the bottom of `area` up; NaN has no bar. Equal values have bars of one height.
+/// Draws one bar per column, from the bottom of `area` up, as [`bars_between`] does between the least and the largest value.
 pub(crate) fn bars(values: impl Iterator<Item = f64> + Clone, area: Rect, style: Style, buffer: &mut Buffer) {
-    let (least, most) = range(values.clone());
+    bars_between(range(values.clone()), values, area, style, buffer);
+}
+
+/// Draws one bar per column, from the bottom of `area` up, whose height is its value's place between `least` and `most`;
+/// NaN has no bar. Bars are of half the height if these are the same.
+pub(crate) fn bars_between(
+    (least, most): (f64, f64),
+    values: impl Iterator<Item = f64>,
+    area: Rect,
+    style: Style,
+    buffer: &mut Buffer,
+) {
     let full = usize::from(area.height) * 8;
     for (x, value) in (area.left()..area.right()).zip(values) {
         if value.is_nan() {

@@ -352,7 +352,8 @@ pub(crate) fn help(look: Look, area: Rect, buffer: &mut Buffer) {
 
 /// Draws a window in the middle with keys, what they do, and a last line.
 pub(crate) fn help_window(lines: &[(&str, &str)], last: &str, look: Look, area: Rect, buffer: &mut Buffer) {
-    let width = 58.min(area.width);
+    let widest = lines.iter().map(|(_, what)| what.chars().count()).max().unwrap_or(0);
+    let width = u16::try_from(widest + 20).unwrap_or(u16::MAX).max(58).min(area.width);
     let height = (lines.len() as u16 + 4).min(area.height);
     let left = area.x + (area.width - width) / 2;
     let top = area.y + (area.height - height) / 2;

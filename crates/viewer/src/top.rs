@@ -292,7 +292,7 @@ impl Top {
             name: node.node.clone(),
             cells: vec![
                 plain(&node.node),
-                screen::state_word(node.state).to_owned(),
+                node.state.word().to_owned(),
                 format!("{}/{}", load.lanes, node.capacity),
                 node.sessions.to_string(),
                 screen::rate(steps),

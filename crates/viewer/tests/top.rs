@@ -217,7 +217,7 @@ nodes 2 alive, 1 lost   lanes 192 of 1,024   sessions 3 in 1 pool
 steps/s 123k     episodes/s 50       mean return 20.40     batches waiting 6
 store 23.4MB in 12 segments, +10.0kB/s   to ship 3.75MB   set aside 2
 nodes
-NODE↑          STATE         LANES  SESSIONS  STEPS/S  WAITING  TO SHIP   HEARD
+NODE↑          STATE         LANES  SESSIONS  STEPS/S  WAITING  TO SHIP  REPORT
 anna           alive       128/512         2     100k        2    1.25M   0.3 s
 bert           alive        64/512         1    23.0k        2    1.25M   0.3 s
 carl\\u{1b}[2J  lost          0/512         0        0        2    1.25M   0.3 s

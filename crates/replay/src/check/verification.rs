@@ -24,6 +24,19 @@ pub struct Verification {
     pub note: Option<String>,
 }
 
+impl Verification {
+    /// Returns whether it was compared: with what its steps gave when they were taken again, or with itself, if that showed
+    /// a difference already. Of any other its note says why it was not.
+    pub const fn is_compared(&self) -> bool {
+        self.note.is_none() || self.first_divergence.is_some()
+    }
+
+    /// Returns whether it was not compared because its env is one of a Python package, which was not to be imported.
+    pub fn wants_python(&self) -> bool {
+        !self.is_compared() && self.note.as_ref().is_some_and(|note| note.contains(NOT_HERE))
+    }
+}
+
 /// Makes a simulator for episodes of `run` with these options, if the env has not changed.
 pub(crate) fn ready(
     envs: Envs<'_>,

@@ -1,7 +1,7 @@
 //! Divergences: what may differ between a recording and its repetition.
 
 use rollhouse_core::{GameResult, Interruption, Outcome, Verdict};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The first difference between a recording and its repetition.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,12 +27,22 @@ pub enum Value {
     Nothing,
     /// A flag, such as `terminated`.
     Flag(bool),
-    /// A hash.
+    /// A hash; in JSON its digits, because 64 bits do not survive JSON readers as a number.
+    #[serde(serialize_with = "as_digits")]
     Hash(u64),
     /// A number.
     Number(f64),
     /// Text, such as `the env panicked`.
     Text(String),
+}
+
+/// Returns a hash as it is printed everywhere: state hashes have 32 bits, dynamics hashes 64.
+pub fn hash_digits(hash: u64) -> String {
+    u32::try_from(hash).map_or_else(|_| format!("{hash:016x}"), |hash| format!("{hash:08x}"))
+}
+
+fn as_digits<S: Serializer>(hash: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&hash_digits(*hash))
 }
 
 /// The end of an episode as it was recorded.

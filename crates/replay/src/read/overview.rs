@@ -32,6 +32,10 @@ pub struct EpisodeGroup {
     pub most_return: f64,
     /// Mean number of steps.
     pub mean_length: f64,
+    /// Smallest number of steps.
+    pub least_length: f64,
+    /// Largest number of steps.
+    pub most_length: f64,
 }
 
 impl EpisodeGroup {
@@ -43,6 +47,8 @@ impl EpisodeGroup {
             least_return: total_reward,
             most_return: total_reward,
             mean_length: info.length as f64,
+            least_length: info.length as f64,
+            most_length: info.length as f64,
         }
     }
 
@@ -56,6 +62,8 @@ impl EpisodeGroup {
         mean(&mut self.mean_length, other.mean_length);
         self.least_return = self.least_return.min(other.least_return);
         self.most_return = self.most_return.max(other.most_return);
+        self.least_length = self.least_length.min(other.least_length);
+        self.most_length = self.most_length.max(other.most_length);
         self.count = count;
     }
 }
@@ -168,6 +176,8 @@ mod tests {
             least_return: value,
             most_return: value,
             mean_length: 2.0 * value,
+            least_length: 2.0 * value,
+            most_length: 2.0 * value,
         }
     }
 

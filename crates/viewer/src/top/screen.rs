@@ -3,7 +3,7 @@
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Modifier, Style};
-use rollhouse_wire::{ClusterStatus, NodeState};
+use rollhouse_wire::ClusterStatus;
 
 use crate::look::Look;
 use crate::numbers::{count, plain, real};
@@ -212,7 +212,7 @@ const NODES: [Column; 8] = [
     ("STEPS/S", 8, false),
     ("WAITING", 8, false),
     ("TO SHIP", 8, false),
-    ("HEARD", 7, false),
+    ("REPORT", 7, false),
 ];
 const SESSIONS: [Column; 8] = [
     ("SESSION", 11, true),
@@ -235,18 +235,8 @@ fn counted(number: u64, noun: &str) -> String {
 
 fn states(status: &ClusterStatus) -> String {
     let states = status.nodes.iter().filter(|(_, count)| **count > 0);
-    let states: Vec<String> =
-        states.map(|(state, count)| format!("{count} {}", state_word(*state))).collect();
+    let states: Vec<String> = states.map(|(state, count)| format!("{count} {}", state.word())).collect();
     if states.is_empty() { "none".into() } else { states.join(", ") }
-}
-
-pub(crate) const fn state_word(state: NodeState) -> &'static str {
-    match state {
-        NodeState::Alive => "alive",
-        NodeState::Suspect => "suspect",
-        NodeState::Lost => "lost",
-        NodeState::Draining => "draining",
-    }
 }
 
 /// Formats a rate, or says that there is none yet.
