@@ -159,7 +159,7 @@ def test_a_trainer_in_the_pod_of_a_node_steps_by_shared_memory(released: Release
         assert said() == "steps by shm on rollhouse-node-0\n"
         line = ["docker", "exec", "--env", "ROLLHOUSE_CONNECT=/run/connection/connection", pods.started["trainer"]]
         (session,) = map(json.loads, run(*line, "rollhouse", "sessions", "--json").splitlines())
-        assert (session["report"]["lanes"], session["report"]["transport"]) == (1024, "shm")
+        assert (session["lanes"], session["transport"]) == (1024, "shm")
     finally:
         pods.remove()
 

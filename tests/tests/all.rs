@@ -18,6 +18,7 @@ mod hostile_texts;
 mod hosts;
 mod interrupted;
 mod joining;
+mod json;
 mod lanes;
 mod main_job;
 mod memory;

@@ -70,18 +70,18 @@ fn what_was_exported_is_imported_elsewhere_as_it_was_and_is_sent_and_taken_in_on
     let here = other.path().join("new");
     let taken = json_lines(data.path(), &format!("{import} {}", here.display())).remove(0);
     assert_eq!(
-        (&taken["segments"], &taken["episodes"], &taken["known"]),
+        (&taken["segments"], &taken["episodes"], &taken["present"]),
         (&3.into(), &180.into(), &0.into())
     );
     let taken = json_lines(data.path(), &format!("{import} {}", here.display())).remove(0);
-    assert_eq!((&taken["segments"], &taken["known"]), (&0.into(), &3.into()));
+    assert_eq!((&taken["segments"], &taken["present"]), (&0.into(), &3.into()));
     assert_eq!(listed(&here), listed(data.path()));
     succeed(&here, "replay verify --all");
     // Beside what is there still, nothing comes a second time; what is gone comes back.
     let before = listed(data.path());
     fs::remove_file(data.path().join("segments/0000000002.seg")).unwrap();
     let restored = json_lines(data.path(), &format!("{import} {}", data.path().display())).remove(0);
-    assert_eq!((&restored["segments"], &restored["known"]), (&1.into(), &2.into()));
+    assert_eq!((&restored["segments"], &restored["present"]), (&1.into(), &2.into()));
     assert_eq!(listed(data.path()), before);
 }
 
@@ -185,7 +185,7 @@ fn what_is_damaged_or_missing_at_the_target_is_named_and_never_imported() {
     succeed(data.path(), &format!("store export --all --to {}", target.path().display()));
     succeed(data.path(), &verify);
     let (code, taken) = import(&other);
-    assert_eq!((code, &taken["segments"], &taken["known"]), (Some(0), &3.into(), &1.into()));
+    assert_eq!((code, &taken["segments"], &taken["present"]), (Some(0), &3.into(), &1.into()));
     assert_eq!(listed(other.path()), whole);
     // A label that is gone takes its segment with it, which the manifest misses; one that was changed fits nothing.
     let labels = objects(&target.path().join("labels"), "json");
@@ -292,5 +292,5 @@ fn a_coordinators_store_is_exported_while_it_runs_and_nothing_is_imported_into_i
     // It is the store's own folder: all of it is known.
     let known =
         json_lines(folder, &format!("store import --json --from {to} --data {}", store.display())).remove(0);
-    assert_eq!((&known["segments"], &known["known"]), (&0.into(), &sent["segments"]));
+    assert_eq!((&known["segments"], &known["present"]), (&0.into(), &sent["segments"]));
 }

@@ -50,7 +50,7 @@ fn an_episode_is_shown_exported_and_verified_in_whichever_folder_it_is() {
     for (place, folder) in places[1..].iter().zip(["python-a", "python-b"]) {
         let id = ids(&json_lines(place, "replay ls --json --limit 1")).remove(0);
         let mut shown = json_lines(data.path(), &format!("replay show {id} --json")).remove(0);
-        assert_eq!(shown.as_object_mut().unwrap().remove("folder").unwrap(), folder);
+        assert_eq!(shown["folder"].take(), folder);
         assert_eq!(shown, json_lines(place, &format!("replay show {id} --json"))[0]);
         assert!(succeed(data.path(), &format!("replay show {id}")).contains(folder));
         let export = format!("replay export {id}");
@@ -96,7 +96,7 @@ fn stats_and_verify_cover_the_folders_in_the_folder_and_name_those_that_are_dama
     let damage = stats(data.path())["damage"].as_array().unwrap().clone();
     assert!(!damage.is_empty() && damage.iter().all(|stretch| stretch["folder"] == "python-b"), "{damage:?}");
     // By itself the folder needs no name.
-    assert!(stats(&places[2])["damage"][0].get("folder").is_none());
+    assert!(stats(&places[2])["damage"][0]["folder"].is_null());
     for line in ["replay verify --all", "replay repair"] {
         let done = run(data.path(), line);
         assert_eq!(done.code, Some(3), "{line}: {}", done.stderr);

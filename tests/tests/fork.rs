@@ -56,7 +56,7 @@ fn a_fork_is_its_parent_up_to_the_step_and_says_so_everywhere() {
     let listed = json_lines(data, "replay ls --json");
     let of = |name: &str| listed.iter().find(|listed| listed["id"] == name).expect("it is listed").clone();
     assert_eq!(of(&child)["parent"], told["parent"]);
-    assert_eq!(of(&parent).get("parent"), None);
+    assert_eq!(of(&parent)["parent"], Value::Null);
     assert_eq!(json_lines(data, &format!("replay show {child} --json"))[0]["parent"], told["parent"]);
     let shown = succeed(data, &format!("replay show {child}"));
     assert!(shown.contains(&format!("fork of    {parent}, step 5")), "{shown}");

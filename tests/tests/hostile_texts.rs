@@ -308,8 +308,8 @@ fn no_node_controls_the_terminal_of_whoever_lists_or_watches_what_it_reports() {
         assert!(line == "status" || as_json.stdout.contains("owned"), "{line}: {}", as_json.stdout);
     }
     let sessions = json_lines(cluster.folder(), &format!("sessions --json --connect {admin}"));
-    let opened = sessions.iter().find(|session| session["report"]["lanes"] == 2).unwrap();
-    let pool = opened["report"]["session"]["pool"].as_str().unwrap();
+    let opened = sessions.iter().find(|session| session["lanes"] == 2).unwrap();
+    let pool = opened["run"].as_str().unwrap();
     let frames = on(&format!("watch {pool} --json --frames 2"));
     assert_eq!(frames.code, Some(0), "{}", frames.stderr);
     on(&format!("watch {HOSTILE} --json"));

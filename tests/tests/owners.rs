@@ -49,7 +49,7 @@ fn a_trainer_shows_verifies_and_exports_his_episodes_from_segments_that_others_s
     let playing = Service::start(cluster.folder(), &line.split(' ').collect::<Vec<_>>());
     loop {
         let open = json_lines(cluster.folder(), &format!("sessions --json --connect {eve}"));
-        if open.first().is_some_and(|open| open["report"]["done"]["episodes"] != 0) {
+        if open.first().is_some_and(|open| open["episodes"] != 0) {
             break;
         }
         std::thread::yield_now();

@@ -38,7 +38,7 @@ fn an_env_of_a_plugin_is_played_recorded_verified_forked_compared_and_exported()
 
     let verified = run(data, &format!("replay verify {plugin}"));
     assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
-    assert!(verified.stdout.contains("12 episodes verified"), "{}", verified.stdout);
+    assert!(verified.stdout.contains("12 episodes recomputed"), "{}", verified.stdout);
     let longest = &json_lines(data, "replay ls --sort -length --limit 1 --json")[0];
     let (name, length) = (longest["id"].as_str().unwrap(), longest["length"].as_u64().unwrap());
     let steps = json_lines(data, &format!("replay export {name} {plugin}"));
@@ -75,7 +75,7 @@ fn without_the_plugin_a_recording_says_what_is_missing_and_loads_nothing() {
         (format!("replay verify {trusted}"), 2, "--plugin"),
         (format!("envs --plugin {at}.gone {trusted}"), 2, "No such file"),
         (format!("envs --plugin /etc/hostname {trusted}"), 2, "it cannot be loaded"),
-        (format!("envs --plugin {at} --plugin {at} {trusted}"), 2, "is taken"),
+        (format!("envs --plugin {at} --plugin {at} {trusted}"), 2, "is registered already"),
         (
             format!(
                 "rollout --env {ENV} --lanes 2 --episodes 2 --connect rollhouse://127.0.0.1:1 --plugin {at}"

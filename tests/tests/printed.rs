@@ -82,6 +82,38 @@ fn every_command_that_certs_and_a_coordinator_print_runs_as_it_stands() {
     assert!(coordinator.end().success());
 }
 
+/// Commands that fail, and name others between backticks that help.
+#[test]
+fn every_command_that_an_error_names_runs_as_it_stands() {
+    let folder = Folder::new();
+    runs(folder.path(), "rollhouse rollout --env CartPole-v1 --episodes 2 --data here");
+    runs(folder.path(), "rollhouse certs init");
+    let damaged = "dd if=/dev/zero of=$(ls here/segments/*) bs=1 seek=200 count=40 conv=notrunc 2>&1";
+    for (line, least) in [
+        ("rollhouse replay show k3f9q2tz-17-203 --data here", 1),
+        ("rollhouse replay quarantine read k3f9q2tz-17-203 --data here", 1),
+        ("rollhouse rollout --env Cart", 1),
+        ("rollhouse replay verify --data here --json", 1),
+    ] {
+        if line.contains("verify") {
+            assert_eq!(shell(folder.path(), damaged).code, Some(0));
+        }
+        let done = shell(folder.path(), line);
+        assert_ne!(done.code, Some(0), "{line}: {}", done.stdout);
+        let printed = all_quoted(&done.stderr);
+        assert!(printed.len() >= least, "{line}: {}", done.stderr);
+        for named in printed {
+            runs(folder.path(), &named);
+        }
+    }
+}
+
+/// All commands between backticks.
+fn all_quoted(text: &str) -> Vec<String> {
+    let quoted = text.split('`').skip(1).step_by(2).filter(|quoted| quoted.starts_with("rollhouse "));
+    quoted.map(str::to_owned).collect()
+}
+
 /// Symptom: a second `up` said that an address of metrics is in use, and named a key that it has not.
 #[test]
 fn a_second_up_says_what_runs_here_and_the_command_that_it_names_starts_one_beside_it() {

@@ -118,7 +118,7 @@ fn a_replay_goes_on_by_itself_holds_still_when_paused_and_is_listed_with_its_sta
     let connection = stage.connection("viewer");
     let state_of = || {
         let sessions = json_lines(workspace(), &format!("sessions --json --connect {connection}"));
-        sessions[0]["report"]["replay"]["state"].as_str().map(str::to_owned)
+        sessions[0]["replay"]["state"].as_str().map(str::to_owned)
     };
     assert!(["loading", "paused"].contains(&state_of().expect("it is a replay").as_str()));
     let begun = watch.play(64.0).expect("it can be played");

@@ -66,6 +66,29 @@ fn progress_stays_on_one_line_of_terminals_of_any_width() {
     }
 }
 
+/// Symptom: what had just been played stood anywhere in a listing, by the drawn names of runs.
+#[test]
+fn a_listing_begins_with_the_newest_run_on_a_terminal_and_is_in_the_order_of_names_in_a_pipe() {
+    let data = Folder::new();
+    let lines = "rollout --env CartPole-v1 --lanes 1 --episodes 1 --json";
+    let runs: Vec<String> = (0..6)
+        .map(|_| {
+            json_lines(data.path(), lines);
+            let newest = json_lines(data.path(), "replay ls --json --sort -started --limit 1").remove(0);
+            newest["id"].as_str().expect("a name").to_owned()
+        })
+        .collect();
+    let (written, shown) = terminal(200);
+    let mut child = rollhouse(data.path(), "replay ls").stdout(written).spawn().unwrap();
+    let text = read_all(shown);
+    assert!(child.wait().unwrap().success());
+    let listed: Vec<&str> = text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(listed, runs.iter().rev().map(String::as_str).collect::<Vec<_>>(), "{text}");
+    let piped = succeed(data.path(), "replay ls");
+    let piped: Vec<&str> = piped.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(piped.is_sorted(), "{piped:?}");
+}
+
 /// `rollhouse replay play` on a terminal of its own.
 pub(crate) struct Viewer {
     child: Child,

@@ -28,7 +28,7 @@ fn playing() -> (Cluster, Services, String, String) {
 fn a_viewer_sees_lanes_move_by_session_pool_and_node_and_may_not_step() {
     let (_cluster, _services, viewer, admin) = playing();
     let sessions = json_lines(workspace(), &format!("sessions --json --connect {viewer}"));
-    let pool = sessions[0]["report"]["session"]["pool"].as_str().expect("it has a pool").to_owned();
+    let pool = sessions[0]["run"].as_str().expect("it has a pool").to_owned();
     for what in [&format!("{pool}/0"), &pool, "one"] {
         let frames =
             json_lines(workspace(), &format!("watch {what} --lane 5 --json --frames 5 --connect {viewer}"));

@@ -40,22 +40,22 @@ fn pools_spread_by_what_nodes_have_and_one_beyond_max_lanes_is_refused_with_what
     let lanes = |node: &str| {
         let sessions = json_lines(data(), &format!("sessions --json --connect {admin}"));
         let here = sessions.iter().filter(|session| session["node"] == node);
-        here.map(|session| session["report"]["lanes"].as_u64().unwrap()).sum::<u64>()
+        here.map(|session| session["lanes"].as_u64().unwrap()).sum::<u64>()
     };
     let _first = client.open_pool(PoolRequest::new("CartPole-v1", 20)).unwrap();
     assert_eq!((lanes("big"), lanes("small")), (16, 4));
     let _second = client.open_pool(PoolRequest::new("CartPole-v1", 20)).unwrap();
     assert_eq!((lanes("big"), lanes("small")), (32, 8), "CPU refuses none");
     let refused = client.open_pool(PoolRequest::new("CartPole-v1", 1)).unwrap_err().to_string();
-    let told = "max_lanes of `CartPole-v1` is 32: 32 are taken, 1 more are asked for";
+    let told = "max_lanes of `CartPole-v1` is 32: 32 in use, 1 more asked for";
     assert!(refused.contains(told), "{refused}");
     let refused = client.open_pool(PoolRequest::new("CartPole-v1", 41)).unwrap_err().to_string();
-    assert!(refused.contains("lanes is 41, 1 to 40 are taken; node `big`: max_lanes"), "{refused}");
+    assert!(refused.contains("lanes is 41, must be 1 to 40; node `big`: max_lanes"), "{refused}");
     // A heartbeat tells what is taken.
     let taken = |name: &str| {
         let nodes = json_lines(data(), &format!("nodes --json --connect {admin}"));
         let node = nodes.into_iter().find(|node| node["node"] == name).unwrap();
-        (node["load"]["taken"].clone(), node["budget"].clone())
+        (node["taken"].clone(), node["budget"].clone())
     };
     while taken("big").0["cpu_milli"] != 16_000 {}
     let weight = |cpu: u64, mib: u64| serde_json::json!({ "cpu_milli": cpu, "memory": mib << 20 });

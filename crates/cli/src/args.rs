@@ -238,6 +238,16 @@ pub(crate) enum Place {
 }
 
 impl DataArgs {
+    /// Returns the option that names the same place in another command, as it is typed after one; empty if none was given.
+    pub(crate) fn option(&self) -> String {
+        match (&self.data, &self.cluster.connect) {
+            (Some(dir), _) => data_option(dir),
+            (None, Some(given)) if given.contains("token=") => " --connect URL".to_owned(),
+            (None, Some(given)) => format!(" --connect {given}"),
+            (None, None) => String::new(),
+        }
+    }
+
     pub(crate) fn place(&self) -> Place {
         match &self.data {
             Some(folder) => Place::Folder(folder.clone()),
@@ -331,6 +341,34 @@ pub(crate) enum ReplayWhat {
     Stats(StatsArgs),
     /// Look at what a store has set aside: episodes that contradict others, and damaged segments
     Quarantine(QuarantineArgs),
+}
+
+impl ReplayWhat {
+    /// Returns the option of the place of recordings, as [`DataArgs::option`] does.
+    pub(crate) fn place_option(&self) -> String {
+        let data = match self {
+            Self::Ls(args) => &args.data,
+            Self::Show(args) => &args.data,
+            #[cfg(feature = "viewer")]
+            Self::Play(args) => &args.data,
+            Self::Fork(args) => &args.data,
+            Self::Verify(args) => &args.data,
+            Self::Diff(args) => &args.data,
+            Self::Export(args) => &args.data,
+            Self::Import(args) => return args.data.as_deref().map(data_option).unwrap_or_default(),
+            Self::Pin(args) | Self::Unpin(args) => &args.data,
+            Self::Tag(args) | Self::Untag(args) => &args.data,
+            Self::Note(args) => &args.data,
+            Self::Prune(args) => &args.data,
+            Self::Repair(args) => &args.data,
+            Self::Stats(args) => &args.data,
+            Self::Quarantine(args) => match &args.what {
+                QuarantineWhat::Ls(args) => &args.data,
+                QuarantineWhat::Read(args) => &args.data,
+            },
+        };
+        data.option()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -495,10 +533,14 @@ fn bounded(text: &str, what: &str, most: usize) -> Result<usize, String> {
     number.ok_or_else(|| format!("there can be 1 to {most} {what}"))
 }
 
-/// Reads the short id of a run, with which episodes' names begin.
+/// Reads the short id of a run, with which episodes' names begin, or the whole id, as JSON has it.
 fn short_run(text: &str) -> Result<u64, String> {
+    if let Some(run) = rollhouse_client::run_named(text) {
+        return Ok(run.short());
+    }
     let name = format!("{text}-0-0").parse::<EpisodeName>();
-    name.map(|name| name.run).map_err(|_| format!("`{text}` is not what an episode's name begins with"))
+    name.map(|name| name.run)
+        .map_err(|_| format!("`{text}` is neither what an episode's name begins with nor the id of a run"))
 }
 
 fn finite(text: &str) -> Result<f64, String> {

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<Status, Failure>
     };
     if args.json {
         for line in &lines {
-            out.json(&AuditRow { at: rfc3339(line.at_ms), line })?;
+            out.json(&AuditRow::of(line))?;
         }
         return Ok(Status::Done);
     }
@@ -73,7 +73,19 @@ fn of_cluster(cluster: &ConnectArgs, limit: u32) -> Result<Vec<AuditLine>, Failu
 /// The output of `--json`; the field names are part of the interface.
 #[derive(Serialize)]
 struct AuditRow<'a> {
+    number: u64,
     at: String,
-    #[serde(flatten)]
-    line: &'a AuditLine,
+    by: &'a str,
+    /// The address from which a peer asked.
+    from: Option<&'a str>,
+    action: &'a str,
+    subject: &'a str,
+}
+
+impl<'a> AuditRow<'a> {
+    fn of(line: &'a AuditLine) -> Self {
+        let AuditLine { number, at_ms, by, from, action, subject } = line;
+        let from = Some(&**from).filter(|from| !from.is_empty());
+        Self { number: *number, at: rfc3339(*at_ms), by, from, action, subject }
+    }
 }

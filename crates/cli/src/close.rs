@@ -9,6 +9,7 @@ use crate::args::CloseArgs;
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::counted;
+use crate::json::PoolObject;
 use crate::output::{Output, say};
 
 pub(crate) fn run(args: &CloseArgs, out: &mut Output) -> Result<Status, Failure> {
@@ -19,7 +20,7 @@ pub(crate) fn run(args: &CloseArgs, out: &mut Output) -> Result<Status, Failure>
     };
     let status = cluster.close_pool(pool).map_err(|error| request_failure(&error))?;
     if args.json {
-        out.json(&status)?;
+        out.json(&PoolObject::of(pool, &status))?;
         return Ok(Status::Done);
     }
     let (episodes, steps) = (status.done.episodes, status.done.steps);

@@ -226,7 +226,7 @@ fn certificate_of(
         Err(failure) => return (None, vec![wrong(what, failure.message())]),
     };
     let Some((of, validity)) = identity.certified().zip(identity.validity()) else {
-        return (None, vec![wrong(what, "it says neither role nor name")]);
+        return (None, vec![wrong(what, "it has neither role nor name")]);
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let left = validity.left(now).as_secs() / DAY;
@@ -311,7 +311,7 @@ fn nodes(unfit: &[(String, f64)]) -> Finding {
         .map(|(reason, count)| format!("{} ({reason})", counted(*count as u64, "node")))
         .collect();
     match troubles.as_slice() {
-        [] if unfit.is_empty() => well(what, "no coordinator runs here that could say of them"),
+        [] if unfit.is_empty() => well(what, "no coordinator runs here that knows of them"),
         [] => well(what, "none has a trouble"),
         _ => {
             let troubles = troubles.join(", ");

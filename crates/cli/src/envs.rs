@@ -9,12 +9,12 @@ use rollhouse_core::{
 use rollhouse_env::is_for_tests;
 use rollhouse_host::ConnectWatch;
 use rollhouse_wire::{EnvList, OfferedEnv};
-use serde_json::Value;
 
 use crate::args::EnvsArgs;
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real};
+use crate::json::{EnvObject, OfferedObject, dynamics};
 use crate::look::say_omitted;
 use crate::output::{Output, say};
 use crate::python_envs;
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> 
     let specs = entries.iter().map(|entry| entry.spec());
     if args.json {
         for spec in specs {
-            out.json(&json(spec)?)?;
+            out.json(&EnvObject::from(spec))?;
         }
     } else if args.id.is_some() {
         for spec in specs {
@@ -65,13 +65,8 @@ fn of_cluster(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> {
         connect(&args.cluster)?.first_envs(args.limit).map_err(|error| request_failure(&error))?;
     envs.retain(|offered| args.all || !is_for_tests(&offered.env));
     if args.json {
-        for OfferedEnv { env, dynamics_hash, nodes, free_lanes } in &envs {
-            out.json(&serde_json::json!({
-                "env": env,
-                "dynamics_hash": dynamics_hash.map(dynamics),
-                "nodes": nodes,
-                "free_lanes": free_lanes,
-            }))?;
+        for offered in &envs {
+            out.json(&OfferedObject::from(offered))?;
         }
     } else if envs.is_empty() {
         say("no node has joined; `rollhouse node` on any machine does");
@@ -98,19 +93,6 @@ fn list_offered(envs: &[OfferedEnv], out: &mut Output) -> io::Result<()> {
         ]);
     }
     table.write(out)
-}
-
-/// Returns the spec as JSON. The hash is text, because 64 bits do not survive JSON readers as a number. A bound that is
-/// not finite is null.
-fn json(spec: &EnvSpec) -> Result<Value, Failure> {
-    let mut value = serde_json::to_value(spec).map_err(|error| Failure::of(Status::Failed, &error))?;
-    value["dynamics_hash"] = Value::from(dynamics(spec.dynamics_hash));
-    Ok(value)
-}
-
-/// Returns a dynamics hash in the form that is printed everywhere.
-pub(crate) fn dynamics(hash: u64) -> String {
-    format!("{hash:016x}")
 }
 
 fn list<'a>(specs: impl Iterator<Item = &'a EnvSpec>, out: &mut Output) -> io::Result<()> {

@@ -6,7 +6,7 @@ use std::io;
 
 use tracing::{error, info};
 
-use crate::output::say;
+use crate::output::complain;
 
 /// The exit codes. They are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +88,22 @@ impl Failure {
         self
     }
 
+    /// Adds an option to the commands below `rollhouse GROUP` that hints name as they stand, so that they ask the same place as
+    /// the command that failed. Those that name a place themselves, or stand for something, stay as they are.
+    pub fn with_option_of(mut self, group: &str, option: &str) -> Self {
+        let begins = format!("rollhouse {group} ");
+        for hint in &mut self.hints {
+            let parts = hint.split('`').enumerate().map(|(place, part)| {
+                let is_whole = place % 2 == 1 && part.starts_with(&begins) && !part.contains(" --");
+                let stands_for =
+                    part.split(' ').any(|word| word.len() > 1 && word.chars().all(char::is_uppercase));
+                if is_whole && !stands_for { format!("{part}{option}") } else { part.to_owned() }
+            });
+            *hint = parts.collect::<Vec<_>>().join("`");
+        }
+        self
+    }
+
     /// Writes the failure to the log, so that nothing is left to be printed.
     pub fn log(self) -> Self {
         let Self { status, message, hints } = self;
@@ -101,9 +117,8 @@ impl Failure {
     /// Prints it, cleaned of what others may have put into it, and returns its status.
     pub fn report(&self) -> Status {
         if !self.message.is_empty() {
-            say(&format!("error: {}", self.message));
+            complain(&self.message, &self.hints, Some(self.status as u8));
         }
-        self.hints.iter().for_each(|hint| say(hint));
         self.status
     }
 }
@@ -122,6 +137,13 @@ impl From<io::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_in_hints_ask_the_same_place_and_those_that_name_one_or_stand_for_something_are_left_alone() {
+        let hint = "`rollhouse replay ls` or `rollhouse replay show NAME`, `rollhouse replay ls --data x`, `rollhouse up`";
+        let failure = Failure::new(Status::Usage, "no").hint(hint).with_option_of("replay", " --data y");
+        assert_eq!(failure.hints, [hint.replacen("replay ls`", "replay ls --data y`", 1)]);
+    }
 
     #[test]
     fn the_table_of_exit_codes_has_each_code_in_its_order() {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs}
 use std::time::Duration;
 
 use rollhouse_config::{Config, CoordinatorConfig, NodeConfig};
+use serde::Serialize;
 
 use crate::args::{HealthArgs, ServiceArgs};
 use crate::failure::{Failure, Status};
@@ -33,7 +34,11 @@ pub(crate) fn run(args: &HealthArgs, out: &mut Output) -> Result<Status, Failure
         if !answer.well {
             return Err(unwell(*address, &answer.words));
         }
-        writeln!(out, "{address}: {}", answer.words)?;
+        if args.json {
+            out.json(&Health { address: address.to_string(), words: &answer.words })?;
+        } else {
+            writeln!(out, "{address}: {}", answer.words)?;
+        }
     }
     if answers.is_empty() {
         let absent = absent.join(" and ");
@@ -41,6 +46,13 @@ pub(crate) fn run(args: &HealthArgs, out: &mut Output) -> Result<Status, Failure
             .hint("--at HOST:PORT or $ROLLHOUSE_METRICS__LISTEN says where a service answers"));
     }
     Ok(Status::Done)
+}
+
+/// The output of `--json` for a service that is well; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct Health<'a> {
+    address: String,
+    words: &'a str,
 }
 
 /// Returns whether a service that listens at that address makes progress.

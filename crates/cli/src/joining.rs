@@ -133,7 +133,9 @@ fn join(
     let usage = |what: &str| Err(Failure::new(Status::Usage, what).hint(FORM));
     let Some(token) = &address.token else { return usage("the connection string to join by has no token") };
     let Some(trust) = &address.ca else {
-        return usage("the connection string to join by says not by what the coordinator is known (ca=)");
+        return usage(
+            "the connection string to join by does not name the authority of the coordinator: it has no ca=",
+        );
     };
     let joining = Joining {
         coordinator: coordinator.to_owned(),

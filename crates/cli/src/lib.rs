@@ -22,6 +22,7 @@ pub mod failure;
 mod health;
 pub mod human;
 mod joining;
+pub mod json;
 mod logging;
 mod look;
 mod manager;
@@ -54,12 +55,13 @@ pub mod up;
 mod watch;
 
 use std::ffi::{OsStr, OsString};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::FromArgMatches;
 
 use args::{Cli, Command, command};
 use failure::{Failure, Status};
-use output::{Output, say};
+use output::{Output, complain, messages_are_json, say, use_json_messages};
 use rollhouse_core::{is_plain, plain};
 use traces::Tracer;
 
@@ -75,6 +77,9 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> u8 {
 /// where no other is named.
 pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsString>) -> u8 {
     let line: Vec<OsString> = line.into_iter().collect();
+    if asks_for_json(&line) {
+        use_json_messages();
+    }
     let parsed = command().try_get_matches_from(&line);
     let mut cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
@@ -92,6 +97,9 @@ pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsStr
     if let Command::Up(args) = &mut cli.command {
         args.python = python;
     }
+    if let Err(failure) = clock_is_set(SystemTime::now()) {
+        return failure.report() as u8;
+    }
     let mut out = Output::stdout();
     let done = match cli.command {
         // These tell of their calls as their settings say.
@@ -105,10 +113,22 @@ pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsStr
     status.unwrap_or_else(|failure| failure.report()) as u8
 }
 
+/// Refuses a clock that stands before 1970: what begins at such a time has no name by which it sorts, and no certificate
+/// holds.
+fn clock_is_set(now: SystemTime) -> Result<(), Failure> {
+    now.duration_since(UNIX_EPOCH).map(drop).map_err(|_| {
+        Failure::new(Status::Failed, "the clock of this machine stands before 1970")
+            .hint("set it, or wait for NTP")
+    })
+}
+
 /// Prints what clap says instead of a command, and returns the exit code. What was asked for, as help, is no failure.
 fn refuse(error: &clap::Error, line: &[OsString]) -> u8 {
     let text = error.render().to_string();
-    if text.lines().all(|line| line.chars().all(is_plain)) && !line.iter().any(|word| has_break(word)) {
+    if messages_are_json() && error.use_stderr() {
+        refuse_as_json(error);
+    } else if text.lines().all(|line| line.chars().all(is_plain)) && !line.iter().any(|word| has_break(word))
+    {
         // Nobody is left to tell if stdout or stderr is gone.
         let _said = error.print();
     } else {
@@ -124,6 +144,21 @@ fn refuse(error: &clap::Error, line: &[OsString]) -> u8 {
         text.lines().for_each(say);
     }
     u8::try_from(error.exit_code()).unwrap_or(Status::Usage as u8)
+}
+
+/// Returns whether a line asks for JSON, also one that cannot be parsed: its error is JSON, too.
+fn asks_for_json(line: &[OsString]) -> bool {
+    line.iter().take_while(|word| *word != "--").any(|word| word == "--json")
+}
+
+/// Writes an error of parsing a line as one object: the first sentence, and as hints what else is to be said.
+fn refuse_as_json(error: &clap::Error) {
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n").map(|paragraph| paragraph.trim().replace('\n', " "));
+    let first = paragraphs.next().unwrap_or_default();
+    let hints: Vec<String> = paragraphs.filter(|paragraph| !paragraph.is_empty()).collect();
+    let code = u8::try_from(error.exit_code()).ok();
+    complain(first.strip_prefix("error: ").unwrap_or(&first), &hints, code);
 }
 
 fn has_break(word: &OsStr) -> bool {
@@ -160,5 +195,19 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Completions(args) => completions::for_shell(&args, out),
         Command::Man(args) => completions::pages(&args),
         Command::PluginWorker(args) => plugins::work(args.host),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_before_1970_is_refused_in_words() {
+        assert!(clock_is_set(UNIX_EPOCH).is_ok());
+        let failure = clock_is_set(UNIX_EPOCH - Duration::from_secs(1)).unwrap_err();
+        assert_eq!(failure.message(), "the clock of this machine stands before 1970");
     }
 }

@@ -25,6 +25,7 @@ use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::{Layer, reload};
 
 use crate::failure::{Failure, Status};
+use crate::output::messages_are_json;
 use crate::traces::Tracer;
 use lines::{Lines, message};
 use repeats::Repeats;
@@ -59,10 +60,11 @@ impl Logging {
         Ok(Self { levels: handle, as_json, withholding, tracer })
     }
 
-    /// Shows warnings and errors as text from here on, in a command that is no service.
+    /// Shows warnings and errors from here on, as messages are shown, in a command that is no service.
     pub(crate) fn begin_warnings(name: &'static str) -> Result<Self, Failure> {
         let level = LogLevels { all: LogLevel::Warn, parts: BTreeMap::new() };
-        Self::begin(name, &Log { level, format: LogFormat::Text }, &Traces::default())
+        let format = if messages_are_json() { LogFormat::Json } else { LogFormat::Text };
+        Self::begin(name, &Log { level, format }, &Traces::default())
     }
 
     /// Applies changed settings.

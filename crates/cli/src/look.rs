@@ -13,13 +13,14 @@ use crate::args::{DrainArgs, ListArgs, LookArgs, UndrainArgs};
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Si, Time, counted};
+use crate::json::{NodeObject, SessionObject, StatusObject};
 use crate::output::{Output, say};
 use crate::table::{Align, Table};
 
 pub(crate) fn status(args: &LookArgs, out: &mut Output) -> Result<Status, Failure> {
     let status = connect(&args.cluster)?.status().map_err(|error| request_failure(&error))?;
     if args.json {
-        out.json(&status)?;
+        out.json(&StatusObject::from(&status))?;
     } else {
         print_status(&status, out)?;
     }
@@ -31,7 +32,7 @@ pub(crate) fn nodes(args: &ListArgs, out: &mut Output) -> Result<Status, Failure
         connect(&args.look.cluster)?.first_nodes(args.limit).map_err(|error| request_failure(&error))?;
     if args.look.json {
         for node in &nodes {
-            out.json(node)?;
+            out.json(&NodeObject::from(node))?;
         }
     } else if nodes.is_empty() {
         say("no node has joined; `rollhouse node` on any machine does");
@@ -48,7 +49,7 @@ pub(crate) fn sessions(args: &ListArgs, out: &mut Output) -> Result<Status, Fail
     let SessionList { sessions, omitted } = list;
     if args.look.json {
         for session in &sessions {
-            out.json(session)?;
+            out.json(&SessionObject::from(session))?;
         }
     } else if sessions.is_empty() {
         say("no session is open");
@@ -90,7 +91,7 @@ pub(crate) fn drain(args: &DrainArgs, out: &mut Output) -> Result<Status, Failur
             Drained::Lost => {
                 return Err(Failure::new(
                     Status::Failed,
-                    format_args!("{node} is lost: it has not said good-bye"),
+                    format_args!("{node} is lost: it did not leave in order"),
                 ));
             }
             Drained::GoesOn => {
@@ -150,8 +151,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 fn print_status(status: &ClusterStatus, out: &mut Output) -> io::Result<()> {
     let states = status.nodes.iter().filter(|(_, count)| **count > 0);
-    let states: Vec<String> =
-        states.map(|(state, count)| format!("{count} {}", state_word(*state))).collect();
+    let states: Vec<String> = states.map(|(state, count)| format!("{count} {}", state.word())).collect();
     let known: u32 = status.nodes.values().sum();
     let nodes = if states.is_empty() { "none".to_owned() } else { format!("{known}: {}", states.join(", ")) };
     let mut line = |what: &str, value: String| writeln!(out, "{what:<9} {value}");
@@ -202,7 +202,7 @@ fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {
         ("STEPS", Align::Right),
         ("EPISODES", Align::Right),
         ("TO SHIP", Align::Right),
-        ("HEARD", Align::Right),
+        ("REPORT", Align::Right),
         ("PYTHON", Align::Left),
         ("LABELS", Align::Left),
     ]);
@@ -210,7 +210,7 @@ fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {
         let labels: Vec<String> = node.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         table.row(vec![
             node.node.clone(),
-            state_word(node.state).to_owned(),
+            node.state.word().to_owned(),
             node.address.clone(),
             Count(node.load.lanes.into()).to_string(),
             Count(node.capacity.into()).to_string(),
@@ -279,15 +279,6 @@ fn stepped_by(report: &SessionReport, retries: u32) -> String {
         (None, Some(false), _) => "nobody: its owner is away".to_owned(),
     };
     if retries > 0 { format!("{by}: connecting, retry {retries}") } else { by }
-}
-
-pub(crate) const fn state_word(state: NodeState) -> &'static str {
-    match state {
-        NodeState::Alive => "alive",
-        NodeState::Suspect => "suspect",
-        NodeState::Lost => "lost",
-        NodeState::Draining => "draining",
-    }
 }
 
 #[cfg(test)]

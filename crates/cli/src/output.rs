@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rollhouse_core::{plain_json, plain_line};
 use serde::Serialize;
@@ -59,10 +60,60 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// Writes one line of a message to stderr, cleaned as lines on stdout are.
+/// Writes one line of a message to stderr, cleaned as lines on stdout are; as an object `{"note": ...}` where messages are
+/// JSON.
 pub fn say(line: &str) {
-    // Nobody is left to tell if stderr is gone.
+    match messages_are_json() {
+        true => say_json(&Note { note: line.strip_prefix("note: ").unwrap_or(line) }),
+        false => say_line(line),
+    }
+}
+
+/// Writes what went wrong to stderr: `error: ...` and the hints below it, or an object that docs/json.md describes. The
+/// code is that with which the command will end; null while it goes on.
+pub fn complain(error: &str, hints: &[String], code: Option<u8>) {
+    if messages_are_json() {
+        return say_json(&Complaint { error, hints, code });
+    }
+    say_line(&format!("error: {error}"));
+    hints.iter().for_each(|hint| say_line(hint));
+}
+
+/// Makes every message on stderr an object of JSON on a line of its own from here on: of a command with `--json`.
+pub fn use_json_messages() {
+    JSON_MESSAGES.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether messages on stderr are JSON.
+pub(crate) fn messages_are_json() -> bool {
+    JSON_MESSAGES.load(Ordering::Relaxed)
+}
+
+/// The form of messages: of the process, as stderr is.
+static JSON_MESSAGES: AtomicBool = AtomicBool::new(false);
+
+#[derive(Serialize)]
+struct Note<'a> {
+    note: &'a str,
+}
+
+#[derive(Serialize)]
+struct Complaint<'a> {
+    error: &'a str,
+    hints: &'a [String],
+    code: Option<u8>,
+}
+
+fn say_line(line: &str) {
+    // Nobody is left to read it if stderr is gone.
     let _said = writeln!(io::stderr().lock(), "{}", plain_line(line));
+}
+
+fn say_json(message: &impl Serialize) {
+    if let Ok(text) = serde_json::to_string(message) {
+        // As above.
+        let _said = writeln!(io::stderr().lock(), "{}", plain_json(text));
+    }
 }
 
 #[cfg(test)]

@@ -130,7 +130,8 @@ pub(crate) fn of_node(settings: &Python, census: &Census) -> Option<PythonHost> 
 pub(crate) fn failure(error: &PythonError) -> Failure {
     let hint = match error {
         PythonError::NoPackage { .. } => {
-            "install it there (pip install rollhouse), or name another one by --python"
+            "install the package there (`pip install ./crates/python` in the repository, or the wheel of a release), or name \
+             another interpreter by --python"
         }
         PythonError::Lost { .. } => "--python names the interpreter",
         PythonError::Description(DescriptionError::Refused(refusal)) => match refusal.kind {

@@ -29,13 +29,18 @@ use rollhouse_wire::StoreEpisode;
 use serde::Serialize;
 
 use crate::args::ReplayWhat;
-use crate::envs::dynamics;
 use crate::failure::{Failure, Status};
 use crate::human::{When, rfc3339};
+use crate::json::dynamics;
 use crate::output::Output;
 use label::ShownLabel;
 
 pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure> {
+    let place = what.place_option();
+    run_in(what, out).map_err(|failure| failure.with_option_of("replay", &place))
+}
+
+fn run_in(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure> {
     match what {
         ReplayWhat::Ls(args) if args.watch => watch::run(&args, out),
         ReplayWhat::Ls(args) => ls::run(&args, out),
@@ -126,8 +131,7 @@ struct Listed<'a> {
     bytes: u64,
     #[serde(flatten)]
     label: ShownLabel,
-    /// The parent; only of forks.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The parent of a fork.
     parent: Option<ListedParent>,
 }
 

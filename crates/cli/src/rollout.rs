@@ -1,8 +1,8 @@
 //! `rollhouse rollout`: plays and records episodes, which is the main job.
 
 mod remote;
+mod summary;
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::Path;
@@ -12,23 +12,23 @@ use std::time::Duration;
 use rollhouse_core::RunId;
 use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
 use rollhouse_core::{AutoresetMode, EnvKind, GameResult, Goal, Options, Outcome, RecordRule};
-use rollhouse_engine::{EngineConfig, Summary, Timings};
+use rollhouse_engine::EngineConfig;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_replay::{RecordError, Recorded, Recorder};
-use serde::Serialize;
 
 use crate::args::{Place, RolloutArgs, data_option};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, Si, Time, counted};
 use crate::logging::Logging;
-use crate::output::{Output, say};
+use crate::output::{Output, complain, say};
 use crate::progress_bar::ProgressBar;
 use crate::python_envs;
 use crate::recording::{open_recorder, wall_ms};
 use crate::service::PROGRAM;
 use crate::signals;
+use summary::RolloutSummary;
 
 pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failure> {
     match args.data.place() {
@@ -73,9 +73,10 @@ fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Fai
             Some(open_recorder(dir, "--data", way_out)?)
         }
     };
-    let exit = play(&rollout, recorder.as_ref(), args.record.0, cancel)?;
+    let here = Here { args, dir, rollout, run: RunId::generate() };
+    let exit = here.play(recorder.as_ref(), cancel)?;
     let recorded = recorder.take().map(Recorder::finish).transpose();
-    conclude(args, dir, &rollout, &exit, recorded, out)
+    here.conclude(&exit, recorded, out)
 }
 
 fn plan(args: &RolloutArgs, env: Arc<EnvEntry>) -> Result<Rollout, Failure> {
@@ -108,75 +109,80 @@ pub(crate) fn seed_or_drawn(seed: Option<u64>) -> u64 {
     seed.unwrap_or_else(|| RandomState::new().hash_one("seed") % PER_EPISODE_SEED_BOUND)
 }
 
-/// Runs it on a node of this process and shows its progress.
-fn play(
-    rollout: &Rollout,
-    recorder: Option<&Recorder>,
-    record: RecordRule,
-    cancel: Cancel,
-) -> Result<Arc<Exit>, Failure> {
-    let begin = |recorder: &Recorder| {
-        let header = rollout.header(RunId::generate(), record, PROGRAM.to_owned(), wall_ms());
-        recorder.begin_run(header).map_err(|error| Failure::of(Status::Failed, &error))
-    };
-    let recording = recorder.map(begin).transpose()?;
-    let node = Node::start().map_err(|error| Failure::of(Status::Failed, &error))?;
-    let handle = node
-        .rollout(rollout.clone(), recording, cancel)
-        .map_err(|error| Failure::of(Status::Unavailable, &error))?;
-    let mut bar = ProgressBar::new(&rollout.env.spec().id, rollout.goal, rollout.engine.lanes);
-    loop {
-        if let Some(exit) = handle.wait(DRAW_EVERY) {
-            bar.clear();
-            return Ok(exit);
-        }
-        bar.draw(handle.progress().snapshot());
-    }
+/// A rollout in this process.
+struct Here<'a> {
+    args: &'a RolloutArgs,
+    /// The folder into which it records.
+    dir: &'a Path,
+    rollout: Rollout,
+    run: RunId,
 }
 
-/// Prints the result.
-fn conclude(
-    args: &RolloutArgs,
-    dir: &Path,
-    rollout: &Rollout,
-    exit: &Exit,
-    recorded: Result<Option<Recorded>, RecordError>,
-    out: &mut Output,
-) -> Result<Status, Failure> {
-    let (report, mut status) = match exit {
-        Exit::Finished(report) => (report, Status::Done),
-        Exit::Cancelled(report) => (report, Status::Interrupted),
-        Exit::Failed(RolloutError::LanesFailed { report, .. }) => (report, Status::Failed),
-        other => return Err(lost(other, recorded)),
-    };
-    if let Exit::Failed(error) = exit {
-        say(&format!("error: {error}"));
-    }
-    if status == Status::Interrupted {
-        say("ended early, as asked; what was played until then is kept");
-    }
-    let recorded = match recorded {
-        Ok(recorded) => recorded,
-        Err(error) => {
-            status = Status::Failed;
-            say(&format!("error: {}", full_message(&error)));
-            Some(*error.recorded())
+impl Here<'_> {
+    /// Runs it on a node of this process and shows its progress.
+    fn play(&self, recorder: Option<&Recorder>, cancel: Cancel) -> Result<Arc<Exit>, Failure> {
+        let rollout = &self.rollout;
+        let begin = |recorder: &Recorder| {
+            let header = rollout.header(self.run, self.args.record.0, PROGRAM.to_owned(), wall_ms());
+            recorder.begin_run(header).map_err(|error| Failure::of(Status::Failed, &error))
+        };
+        let recording = recorder.map(begin).transpose()?;
+        let node = Node::start().map_err(|error| Failure::of(Status::Failed, &error))?;
+        let handle = node
+            .rollout(rollout.clone(), recording, cancel)
+            .map_err(|error| Failure::of(Status::Unavailable, &error))?;
+        let mut bar = ProgressBar::new(&rollout.env.spec().id, rollout.goal, rollout.engine.lanes);
+        loop {
+            if let Some(exit) = handle.wait(DRAW_EVERY) {
+                bar.clear();
+                return Ok(exit);
+            }
+            bar.draw(handle.progress().snapshot());
         }
-    };
-    if let Some(recorded) = &recorded
-        && recorded.stalled > WORTH_SAYING
-    {
-        let stalled = Time(recorded.stalled);
-        say(&format!(
-            "note: the disk could not follow; stepping waited {stalled} for it, added up over threads"
-        ));
     }
-    if args.json {
-        out.json(&Summed::of(rollout, report, recorded.as_ref()))?;
-    } else {
-        print(dir, rollout, report, recorded.as_ref(), out)?;
+
+    /// Prints the result.
+    fn conclude(
+        &self,
+        exit: &Exit,
+        recorded: Result<Option<Recorded>, RecordError>,
+        out: &mut Output,
+    ) -> Result<Status, Failure> {
+        let (report, mut status) = match exit {
+            Exit::Finished(report) => (report, Status::Done),
+            Exit::Cancelled(report) => (report, Status::Interrupted),
+            Exit::Failed(RolloutError::LanesFailed { report, .. }) => (report, Status::Failed),
+            other => return Err(lost(other, recorded)),
+        };
+        if let Exit::Failed(error) = exit {
+            complain(&error.to_string(), &[], None);
+        }
+        if status == Status::Interrupted {
+            say("ended early, as asked; what was played until then is kept");
+        }
+        let recorded = match recorded {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                status = Status::Failed;
+                complain(&full_message(&error), &[], None);
+                Some(*error.recorded())
+            }
+        };
+        if let Some(recorded) = &recorded
+            && recorded.stalled > WORTH_SAYING
+        {
+            let stalled = Time(recorded.stalled);
+            say(&format!(
+                "note: the disk could not follow; stepping waited {stalled} for it, added up over threads"
+            ));
+        }
+        if self.args.json {
+            out.json(&RolloutSummary::here(&self.rollout, self.run, report, recorded.as_ref()))?;
+        } else {
+            print(self.dir, &self.rollout, report, recorded.as_ref(), out)?;
+        }
+        Ok(status)
     }
-    Ok(status)
 }
 
 /// Makes the failure of a session that left no report.
@@ -212,84 +218,6 @@ fn full_message(error: &RecordError) -> String {
     cause.map_or_else(|| error.to_string(), |cause| format!("{error} ({cause})"))
 }
 
-/// The output of `--json`; the field names are part of the interface.
-#[derive(Debug, Serialize)]
-struct Summed<'a> {
-    env: &'a str,
-    lanes: usize,
-    threads: usize,
-    seed: u64,
-    policy: &'static str,
-    steps: u64,
-    episodes: u64,
-    outcomes: BTreeMap<&'static str, u64>,
-    /// Episodes by the result that their env gave them; empty for envs that give none.
-    results: BTreeMap<&'static str, u64>,
-    #[serde(rename = "return")]
-    total_reward: Spread,
-    length: Spread,
-    seconds: f64,
-    steps_per_second: f64,
-    timings: Timings,
-    recorded: Option<SummedRecording>,
-}
-
-/// The spread of a figure; null where no episode finished.
-#[derive(Debug, Serialize)]
-struct Spread {
-    mean: Option<f64>,
-    min: Option<f64>,
-    max: Option<f64>,
-}
-
-#[derive(Debug, Serialize)]
-struct SummedRecording {
-    episodes: u64,
-    bytes: u64,
-    segments: u64,
-    lost_episodes: u64,
-    dropped_segments: u64,
-    stalled_seconds: f64,
-}
-
-impl<'a> Summed<'a> {
-    fn of(rollout: &'a Rollout, report: &Report, recorded: Option<&Recorded>) -> Self {
-        let stats = &report.stats;
-        let seconds = report.took.as_secs_f64();
-        let recorded = recorded.map(|r| SummedRecording {
-            episodes: r.episodes,
-            bytes: r.bytes,
-            segments: r.segments,
-            lost_episodes: r.lost_episodes,
-            dropped_segments: r.dropped_segments,
-            stalled_seconds: r.stalled.as_secs_f64(),
-        });
-        Self {
-            env: &rollout.env.spec().id,
-            lanes: rollout.engine.lanes,
-            threads: report.threads,
-            seed: rollout.seed,
-            policy: rollout.policy.name(),
-            steps: stats.steps,
-            episodes: stats.outcomes.iter().sum(),
-            outcomes: outcomes(report).into_iter().collect(),
-            results: results(report).collect(),
-            total_reward: Spread::of(&stats.returns),
-            length: Spread::of(&stats.lengths),
-            seconds,
-            steps_per_second: stats.steps as f64 / seconds.max(f64::MIN_POSITIVE),
-            timings: report.timings,
-            recorded,
-        }
-    }
-}
-
-impl Spread {
-    fn of(summary: &Summary) -> Self {
-        Self { mean: summary.mean(), min: summary.min(), max: summary.max() }
-    }
-}
-
 /// Returns the outcomes that occurred, by word, in the order of their codes.
 fn outcomes(report: &Report) -> Vec<(&'static str, u64)> {
     let mut words: Vec<(&'static str, u64)> = Vec::new();
@@ -323,7 +251,7 @@ fn print(
         out,
         "{}: {} and {} on {} in {} ({rate} steps/s)\n",
         rollout.env.spec().id,
-        counted(stats.outcomes.iter().sum(), "episode"),
+        counted(stats.finished(), "episode"),
         counted(stats.steps, "step"),
         counted(rollout.engine.lanes as u64, "lane"),
         Time(report.took),

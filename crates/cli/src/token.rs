@@ -87,7 +87,7 @@ fn asked(args: &TokenCreateArgs) -> Result<NewToken, Failure> {
     let reads = (!args.reads.is_empty()).then(|| ReadGrant::of_words(words)).transpose();
     let reads = reads.map_err(|error| Failure::new(Status::Usage, format_args!("--reads: {error}")))?;
     if !joins && (args.node.is_some() || args.name_prefix.is_some() || args.uses.is_some()) {
-        return usage("--node, --name-prefix and --uses are said of join tokens only");
+        return usage("--node, --name-prefix and --uses are for join tokens only");
     }
     let name = match &args.name {
         Some(name) => name.clone(),
@@ -244,7 +244,6 @@ struct Listed<'a> {
     created: String,
     expires: Option<String>,
     /// Until when the secret before the last rotation holds, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     earlier_until: Option<String>,
     /// The terms of a join token: which nodes it lets in, and how many it has let in.
     join: Option<&'a JoinTerms>,
@@ -254,7 +253,6 @@ struct Listed<'a> {
 struct Created<'a> {
     token: &'a str,
     /// The connection string, if the coordinator's address was given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     connect: Option<&'a str>,
     #[serde(flatten)]
     listed: Listed<'a>,

@@ -101,12 +101,12 @@ struct Line {
     lane: u32,
     episode: u64,
     step: u64,
+    #[serde(rename = "return")]
     total_reward: f64,
     reward: f64,
     terminated: bool,
     truncated: bool,
     state: Vec<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     replay: Option<ReplayStanding>,
 }
 

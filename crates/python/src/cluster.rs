@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use rollhouse_cli::json::{NodeObject, OfferedObject, PoolObject, SessionObject, StatusObject};
 use rollhouse_client::{
     Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RemoteDisk, RequestError, Transport,
     run_named, trust_of,
@@ -66,22 +67,22 @@ impl NativeCluster {
 
     /// Returns an overview of the cluster, as JSON.
     fn status(&self, py: Python<'_>) -> PyResult<String> {
-        self.ask(py, Cluster::status)
+        self.ask(py, Cluster::status, |status| as_json(&StatusObject::from(status)))
     }
 
     /// Returns the nodes, as JSON.
     fn nodes(&self, py: Python<'_>) -> PyResult<String> {
-        self.ask(py, Cluster::nodes)
+        self.ask(py, Cluster::nodes, |list| as_json(&objects::<_, NodeObject<'_>>(&list.nodes)))
     }
 
     /// Returns the envs of which pools can be opened, as JSON.
     fn envs(&self, py: Python<'_>) -> PyResult<String> {
-        self.ask(py, Cluster::envs)
+        self.ask(py, Cluster::envs, |list| as_json(&objects::<_, OfferedObject<'_>>(&list.envs)))
     }
 
     /// Returns the open sessions, as JSON.
     fn sessions(&self, py: Python<'_>) -> PyResult<String> {
-        self.ask(py, Cluster::sessions)
+        self.ask(py, Cluster::sessions, |list| as_json(&objects::<_, SessionObject<'_>>(&list.sessions)))
     }
 
     /// Returns the recordings of the cluster's store, read through the coordinator.
@@ -109,7 +110,8 @@ impl NativeCluster {
         })?;
         let timeout = Duration::try_from_secs_f64(timeout)
             .map_err(|error| PyValueError::new_err(format!("timeout={timeout}: {error}")))?;
-        self.ask(py, |cluster| cluster.close_and_store_pool(pool, timeout))
+        let closed = |cluster: &Cluster| cluster.close_and_store_pool(pool, timeout);
+        self.ask(py, closed, |status| as_json(&PoolObject::of(pool, status)))
     }
 
     /// Asks for lanes. Returns the pool's run, the env's spec, and the lanes.
@@ -246,15 +248,25 @@ impl NativeCluster {
         self.slot().clone().ok_or_else(closed)
     }
 
-    fn ask<T: Serialize + Send>(
+    fn ask<T: Send>(
         &self,
         py: Python<'_>,
         question: impl FnOnce(&Cluster) -> Result<T, RequestError> + Send,
+        shown: impl FnOnce(&T) -> serde_json::Result<String>,
     ) -> PyResult<String> {
         let cluster = self.cluster(py)?;
         let answer = py.detach(|| question(&cluster)).map_err(|error| of_request(py, &error))?;
-        serde_json::to_string(&answer).map_err(|error| PyValueError::new_err(error.to_string()))
+        shown(&answer).map_err(|error| PyValueError::new_err(error.to_string()))
     }
+}
+
+fn as_json(object: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(object)
+}
+
+/// Returns the objects that commands print of such things.
+fn objects<'a, T, O: From<&'a T>>(things: &'a [T]) -> Vec<O> {
+    things.iter().map(O::from).collect()
 }
 
 impl Drop for NativeCluster {

@@ -129,7 +129,7 @@ def dtypes(space: gymnasium.Space) -> list[np.dtype | None]:
 
 def recorded_of(cluster: rollhouse.Cluster, run: str, lane: int) -> list[Any]:
     """What the store has of a lane of a pool that was closed, once it is there."""
-    assert cluster.close_pool(run, timeout=60)["shipped"]
+    assert cluster.close_pool(run, timeout=60)["stored"]
     recorded = rollhouse.replays.open(cluster)
     return [recorded.read(info) for info in recorded if info.run == run and info.lane == lane]
 

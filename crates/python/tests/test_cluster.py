@@ -198,7 +198,7 @@ def test_what_nodes_recorded_is_read_from_the_clusters_store(
         for _ in range(60):
             envs.step(np.ones(4, np.int64))
         envs.close()
-    assert cluster.close_pool(there.run, timeout=60)["shipped"]
+    assert cluster.close_pool(there.run, timeout=60)["stored"]
     secret = cluster_url.partition("token=")[2].partition("&")[0]
     expected = {
         (info.lane, info.number): rollhouse.replays.open(tmp_path).read(info)

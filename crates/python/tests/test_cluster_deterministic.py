@@ -117,7 +117,7 @@ def test_a_rollout_of_a_declared_env_is_recorded_with_everything_and_its_hashes(
     again = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
     assert again.returncode == 0, again.stderr
     told = json.loads(again.stdout)
-    assert told["ok"] and told["steps"] == len(episodes[0].rewards) and "note" not in told, told
+    assert told["ok"] and told["steps"] == len(episodes[0].rewards) and told["note"] is None, told
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(no
     offered = {env["env"]: env for env in cluster.envs()}
     assert set(kinds[0]) <= set(offered)
     assert offered["gymnasium:*"]["nodes"] == offered["CartPole-v1"]["nodes"] == 2
-    assert "dynamics_hash" not in offered["gymnasium:*"] and offered["CartPole-v1"]["dynamics_hash"]
+    assert offered["gymnasium:*"]["dynamics"] is None and offered["CartPole-v1"]["dynamics"]
     processes = [nodes.process_id(name) for name in ("one", "two")]
     before = {worker for process in processes for worker in workers_of(process)}
     envs = cluster.make_vec("gymnasium:CartPole-v1", 4, spread="single")
@@ -249,7 +249,7 @@ def check_refusal(nodes: LocalCluster, id: str, kwargs: dict[str, Any], code: st
     assert refused.value.code == code
     with pytest.raises(ValueError, match="env_kwargs"):
         cluster.make_vec(id, 2, env_kwargs={"call": print})
-    assert not any(session["report"]["env"] == id for session in cluster.sessions())
+    assert not any(session["env"] == id for session in cluster.sessions())
     cluster.close()
 
 
@@ -280,7 +280,7 @@ def test_sessions_whose_lanes_are_being_launched_are_told_as_such(nodes: LocalCl
     os.mkfifo(pipe)
 
     def of_it(cluster: rollhouse.Cluster) -> list[dict[str, Any]]:
-        return [one["report"] for one in cluster.sessions() if one["report"]["env"] == id]
+        return [one for one in cluster.sessions() if one["env"] == id]
 
     with rollhouse.connect(nodes.url, timeout=120) as trainer, rollhouse.connect(nodes.url) as watcher:
         with ThreadPoolExecutor(1) as thread:
@@ -296,7 +296,7 @@ def test_sessions_whose_lanes_are_being_launched_are_told_as_such(nodes: LocalCl
         assert all(report["launching"] for report in launched)
         assert "nobody yet: it is launched" in told
         there = of_it(watcher)
-        assert there and not any("launching" in report for report in there)
+        assert there and not any(report["launching"] for report in there)
         envs.close()
 
 
@@ -304,7 +304,7 @@ def test_lanes_that_try_to_connect_are_told_with_their_retries_until_they_have(h
     id, server = "mazes.envs:Client", tmp_path / "server"
 
     def retries(cluster: rollhouse.Cluster) -> int:
-        return max([one.get("connecting", 0) for one in cluster.sessions() if one["report"]["env"] == id], default=0)
+        return max([one["connecting"] for one in cluster.sessions() if one["env"] == id], default=0)
 
     with rollhouse.connect(hasty.url, timeout=120) as trainer, rollhouse.connect(hasty.url) as watcher:
         with ThreadPoolExecutor(1) as thread:
@@ -352,7 +352,7 @@ def test_a_worker_that_dies_as_its_session_starts_is_started_once_more(nodes: Lo
                 assert envs.step([5, 5])[0].shape == (2, 4)
                 envs.close()
             else:
-                with pytest.raises(RefusedError, match="exit status: 3; it said last: it stumbles"):
+                with pytest.raises(RefusedError, match="exit status: 3; its last output: it stumbles"):
                     cluster.make_vec("mazes.envs:Stumbling", 2, env_kwargs=kwargs, spread="single")
 
 

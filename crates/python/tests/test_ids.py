@@ -131,7 +131,7 @@ def test_the_command_takes_the_same_ids(id: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     done = command("envs", id, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["id"] == id
+    assert json.loads(done.stdout)["env"] == id
     # Without a terminal it gets as far as to say so.
     done = command("play", id, *data)
     assert done.returncode == 2 and "needs a terminal" in done.stderr, done.stderr

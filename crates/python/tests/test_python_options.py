@@ -76,7 +76,7 @@ def test_each_episode_on_a_node_gets_values_of_its_own_which_its_recording_tells
     assert shown_by(again, mode) == shown, "the same seeds draw the same, wherever lanes are"
     again.close()
     envs.close()
-    assert cluster.close_pool(envs.run, timeout=60)["shipped"]
+    assert cluster.close_pool(envs.run, timeout=60)["stored"]
     recorded = rollhouse.replays.open(cluster).filter(lambda info: info.run == envs.run and info.finished)
     seen = set()
     for info in recorded:

@@ -97,7 +97,7 @@ def test_it_plays_by_itself_is_paused_and_seen_by_another(
     assert list(frame.position for frame in replay.frames(timeout=0.0)) == [where]
     with pytest.raises(ValueError, match="speed = 65"):
         replay.play(65)
-    listed = [session["report"] for session in cluster.sessions() if "replay" in session["report"]]
+    listed = [session for session in cluster.sessions() if session["replay"]]
     assert episode.info.id in [report["replay"]["episode"] for report in listed]
 
 
@@ -124,7 +124,7 @@ def test_what_is_closed_or_not_there_says_so(cluster: rollhouse.Cluster, episode
     with pytest.raises(ValueError, match="name="):
         cluster.open_replay("nothing")
     other = cluster.open_replay(episode.info.id)
-    cluster.close_pool(next(s for s in cluster.sessions() if "replay" in s["report"])["report"]["session"]["pool"])
+    cluster.close_pool(next(s for s in cluster.sessions() if s["replay"])["run"])
     with pytest.raises(errors.ClusterError, match="has ended: closed"):
         while True:
             other.refresh()

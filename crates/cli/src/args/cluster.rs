@@ -128,6 +128,9 @@ pub(crate) struct HealthArgs {
     /// Ask whether it makes progress (/healthz) instead of whether it takes new work (/readyz)
     #[arg(long)]
     pub(crate) live: bool,
+    /// Print one JSON object a line instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

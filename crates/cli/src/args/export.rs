@@ -128,9 +128,10 @@ pub(crate) struct FilterArgs {
     /// Only episodes with this tag
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Option<Tag>,
-    /// Order by return, length, started or name; with - in front, the largest first
-    #[arg(long, value_name = "[-]KEY", default_value = "name", allow_hyphen_values = true)]
-    pub(crate) sort: Sort,
+    /// Order by return, length, started or name; with - in front, the largest first [default: name; `replay ls` on a
+    /// terminal: -started]
+    #[arg(long, value_name = "[-]KEY", allow_hyphen_values = true)]
+    pub(crate) sort: Option<Sort>,
     /// At most this many
     #[arg(long, value_name = "N", value_parser = number::any::<usize>)]
     pub(crate) limit: Option<usize>,
@@ -151,7 +152,7 @@ impl FilterArgs {
             all_outcomes: self.all_outcomes,
             min_return: self.min_return,
             run: self.run,
-            sort: self.sort,
+            sort: self.sort.unwrap_or_default(),
             ..Query::default()
         }
     }

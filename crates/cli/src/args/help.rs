@@ -180,6 +180,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use clap::Parser;
+    use clap::error::ErrorKind;
 
     use super::*;
 
@@ -223,6 +224,70 @@ mod tests {
             let help = command.clone().render_help().to_string();
             assert!(help.contains("Examples:\n  rollhouse "), "{path}:\n{help}");
         });
+    }
+
+    /// Symptom: a hint may name a command or an option that there is not, or not any more. Cause: only examples of the help were
+    /// read by a test. Fix: all that stands between backticks in a message is.
+    #[test]
+    fn every_command_that_a_message_names_is_one_that_there_is() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut files = Vec::new();
+        sources(&crates, &mut files);
+        let named: BTreeSet<String> =
+            files.iter().flat_map(|file| commands_in(&std::fs::read_to_string(file).unwrap())).collect();
+        assert!(named.len() > 20, "{named:?}");
+        for line in &named {
+            let words: Vec<String> = shell_words(line).into_iter().map(|word| sample(&word)).collect();
+            let Err(error) = Cli::try_parse_from(&words) else { continue };
+            // It may be named without what it is given.
+            let is_named_alone = matches!(
+                error.kind(),
+                ErrorKind::MissingRequiredArgument
+                    | ErrorKind::MissingSubcommand
+                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            );
+            assert!(is_named_alone, "{line}: {error}");
+        }
+    }
+
+    /// Finds the sources of the crates whose messages users see.
+    fn sources(folder: &std::path::Path, files: &mut Vec<std::path::PathBuf>) {
+        const NOT_THESE: [&str; 6] = ["tests", "benches", "examples", "target", "xtask", "simulation"];
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if entry.is_dir() && !NOT_THESE.contains(&&*name) {
+                sources(&entry, files);
+            } else if entry.extension().is_some_and(|ending| ending == "rs" || ending == "py") {
+                files.push(entry);
+            }
+        }
+    }
+
+    /// Returns the commands between backticks in what is neither a comment nor a test.
+    fn commands_in(text: &str) -> Vec<String> {
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let lines = code.lines().map(str::trim_start).filter(|line| !line.starts_with(['/', '#']));
+        let code: String =
+            lines.map(|line| line.strip_suffix('\\').map_or(format!("{line}\n"), str::to_owned)).collect();
+        // Docstrings in Python have two.
+        let code = code.replace("``", "`");
+        let quoted = code.split('`').skip(1).step_by(2);
+        quoted
+            .filter(|quoted| quoted.starts_with("rollhouse ") && !quoted.contains("{line"))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Returns a word that stands for what a word of a message stands for.
+    fn sample(word: &str) -> String {
+        let word = match word {
+            "NAME" | "{id}" => "k3f9q2tz-17-203",
+            "ROLE" => "node",
+            "{pool}" => "k3f9q2tz",
+            word => word.strip_suffix("{place}").unwrap_or(word),
+        };
+        let named = word.replace(['{', '}'], "");
+        if named.is_empty() { "x".to_owned() } else { named }
     }
 
     /// Splits a line as a shell does, for lines whose quotes are single.
@@ -274,6 +339,19 @@ mod tests {
                 };
                 assert_eq!(arg.get_help_heading(), wanted, "{path} --{long}");
             }
+        });
+    }
+
+    #[test]
+    fn every_command_that_prints_json_is_on_the_page_about_it() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+        each(&Cli::command(), "rollhouse", &mut |path, command| {
+            let name = format!("`{path}`");
+            let prints = command.get_arguments().any(|arg| arg.get_long() == Some("json"));
+            let is_there = headings.iter().any(|heading| heading.split(", ").any(|one| one == name));
+            assert_eq!(prints, is_there, "{path}");
         });
     }
 

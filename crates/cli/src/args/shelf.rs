@@ -115,6 +115,24 @@ impl PruneArgs {
             || self.tag.is_some()
     }
 
+    /// Returns the rules in the words of the command line, for the audit.
+    pub(crate) fn rules_in_words(&self) -> String {
+        let rules = [
+            ("older-than", self.older_than.map(|age| format!("{}s", age.as_secs()))),
+            ("keep-size", self.keep_size.map(|bytes| bytes.to_string())),
+            ("keep-best", self.keep_best.map(|count| count.to_string())),
+            ("env", self.env.clone()),
+            ("outcome", self.outcome.map(|outcome| outcome.word().to_owned())),
+            ("result", self.result.and_then(GameResult::word).map(str::to_owned)),
+            ("min-return", self.min_return.map(|least| least.to_string())),
+            ("run", self.run.map(|run| EpisodeName { run, lane: 0, number: 0 }.run_word())),
+            ("tag", self.tag.as_ref().map(ToString::to_string)),
+        ];
+        let given = rules.into_iter().filter_map(|(name, value)| Some(format!("--{name} {}", value?)));
+        let flag = self.unshipped.then(|| "--unshipped".to_owned());
+        given.chain(flag).collect::<Vec<_>>().join(" ")
+    }
+
     /// Returns the filters without the tag.
     pub(crate) fn query(&self) -> Query {
         Query {
@@ -166,6 +184,20 @@ fn size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Symptom: the audit named what was pruned as `PruneRules { filter: Query { env: Some("X"), ...`.
+    #[test]
+    fn rules_stand_in_the_audit_as_they_are_typed() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            prune: PruneArgs,
+        }
+        let words =
+            "--older-than 60s --keep-best 3 --env X --outcome truncated --run k3f9q2tz --tag odd --unshipped";
+        let line = <Line as clap::Parser>::parse_from(format!("prune {words} --yes").split(' '));
+        assert_eq!(line.prune.rules_in_words(), words);
+    }
 
     #[test]
     fn ages_are_a_number_and_a_unit() {

@@ -305,7 +305,6 @@ struct Forked {
     env: String,
     parent: ListedParent,
     policy: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<u64>,
     length: u64,
     #[serde(rename = "return")]

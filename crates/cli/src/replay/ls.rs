@@ -3,7 +3,7 @@
 //! A listing comes a page at a time, so that memory is bounded however long it gets. A folder is searched here; for a
 //! store the cluster's coordinator is asked.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use rollhouse_client::Cluster;
@@ -22,15 +22,16 @@ use crate::replay::{Listed, read_failure};
 use crate::table::{Align, Table};
 
 pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
+    let sort = sort_for(args, io::stdout().is_terminal());
     let asked = match args.data.place() {
         // Of those of which something is said the coordinator need not look for any.
         Place::Cluster if args.filter.has_labels() => None,
-        Place::Cluster => stored(args, &connect(&args.data.cluster)?, out)?,
+        Place::Cluster => stored(args, sort, &connect(&args.data.cluster)?, out)?,
         Place::Folder(_) => None,
     };
     let listed = match asked {
         Some(listed) => listed,
-        None => read(args, out)?,
+        None => read(args, sort, out)?,
     };
     if listed == 0 && !args.json {
         say(&format!("no episodes to list in {}", Source::shown_of(&args.data)));
@@ -38,9 +39,16 @@ pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
+/// Returns the order of a listing: what is asked for, else the newest first for a person, and by name for a program.
+fn sort_for(args: &LsArgs, is_terminal: bool) -> Sort {
+    let newest = Sort { key: SortKey::Started, descending: true };
+    let usual = if is_terminal && !args.json { newest } else { Sort::default() };
+    args.filter.sort.unwrap_or(usual)
+}
+
 /// Asks the coordinator for the episodes, prints them, and returns their number. `None` if it cannot answer, because it
 /// is an older one.
-fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<usize>, Failure> {
+fn stored(args: &LsArgs, sort: Sort, cluster: &Cluster, out: &mut Output) -> Result<Option<usize>, Failure> {
     let filter = &args.filter;
     let mut query = StoreQuery {
         env: filter.env.clone(),
@@ -49,7 +57,7 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
         all_outcomes: filter.all_outcomes,
         min_return: filter.min_return,
         run: filter.run,
-        sort: sort_of(filter.sort),
+        sort: sort_of(sort),
         ..StoreQuery::default()
     };
     let labels = cluster.labels().map_err(|error| request_failure(&error))?;
@@ -79,11 +87,11 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
 }
 
 /// Reads and prints the episodes, and returns their number.
-fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
+fn read(args: &LsArgs, sort: Sort, out: &mut Output) -> Result<usize, Failure> {
     let source = Source::of(&args.data)?;
     let library = source.open()?;
     let labels = source.labels(&library)?;
-    let mut query = query_of(args, || Ok(labels.clone()))?;
+    let mut query = Query { sort, ..query_of(args, || Ok(labels.clone()))? };
     let mut printer = Printer::new(args.json, !labels.is_empty());
     let mut left = args.filter.limit.unwrap_or(usize::MAX);
     while left > 0 {

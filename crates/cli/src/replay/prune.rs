@@ -32,7 +32,7 @@ pub(super) fn run(args: &PruneArgs, out: &mut Output) -> Result<Status, Failure>
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let rules = rules(args)?;
     if args.yes {
-        audit_note::note_of_store(&data, "prune", &format!("{rules:?}"))?;
+        audit_note::note_of_store(&data, "prune", &args.rules_in_words())?;
     }
     let done = if args.yes { prune(&disk, &data, &rules) } else { plan_prune(&disk, &data, &rules) };
     let plan = done.map_err(prune_failure)?;

@@ -28,7 +28,8 @@ fn ls(args: &QuarantineLsArgs, out: &mut Output) -> Result<Status, Failure> {
     let segments = segments.map(|folder| AsideSegment::of(&source, folder)).collect::<Result<Vec<_>, _>>()?;
     if args.json {
         for episode in &episodes {
-            out.json(&AsideEpisode { listed: Listed::of(&episode.info), folder: folder(&source, episode) })?;
+            let (listed, folder) = (Listed::of(&episode.info), folder(&source, episode));
+            out.json(&AsideEpisode { kind: "episode", listed, folder })?;
         }
         return segments.iter().try_for_each(|segment| Ok(out.json(segment)?)).map(|()| Status::Done);
     }
@@ -104,6 +105,7 @@ fn folder(source: &Source, episode: &LibraryEpisode) -> String {
 /// The output of `--json` for an episode, beside the fields of `replay ls`.
 #[derive(Debug, Serialize)]
 struct AsideEpisode<'a> {
+    kind: &'static str,
     #[serde(flatten)]
     listed: Listed<'a>,
     folder: String,
@@ -112,6 +114,7 @@ struct AsideEpisode<'a> {
 /// The output of `--json` for a segment.
 #[derive(Debug, Serialize)]
 struct AsideSegment {
+    kind: &'static str,
     folder: String,
     bytes: u64,
     /// Number of damaged stretches in it.
@@ -122,6 +125,6 @@ impl AsideSegment {
     fn of(source: &Source, folder: &Replays) -> Result<Self, Failure> {
         let bytes = folder.stats().map_err(read_failure)?.bytes;
         let name = source.subfolder(folder.dir()).unwrap_or_default();
-        Ok(Self { folder: name, bytes, damage: folder.damage().count() as u64 })
+        Ok(Self { kind: "segment", folder: name, bytes, damage: folder.damage().count() as u64 })
     }
 }

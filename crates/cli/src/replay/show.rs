@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::args::ShowArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, When};
+use crate::json::{StepColumnObject, dynamics};
 use crate::output::Output;
 use crate::replay::Listed;
 use crate::replay::agents::agent_returns;
@@ -44,7 +45,6 @@ struct EpisodeDetails<'a> {
     start: ShownStart,
     options: Options,
     /// The distributions of the options that were drawn.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     drawn: BTreeMap<String, Distribution>,
     max_episode_steps: Option<u32>,
     autoreset: &'a str,
@@ -54,7 +54,6 @@ struct EpisodeDetails<'a> {
     beside: ShownBeside<'a>,
     program: &'a str,
     /// The folder inside the one that was named, if the episode is in one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     folder: Option<String>,
 }
 
@@ -62,16 +61,12 @@ struct EpisodeDetails<'a> {
 #[derive(Debug, Serialize)]
 struct ShownBeside<'a> {
     /// The arguments of an env of a Python package, if it has some: an object.
-    #[serde(skip_serializing_if = "Option::is_none")]
     env_kwargs: Option<serde_json::Value>,
     /// The spacing in steps of recorded pictures, if there are any.
-    #[serde(skip_serializing_if = "Option::is_none")]
     frames_every: Option<u64>,
     /// What was noted of each step beside that.
-    #[serde(skip_serializing_if = "StepColumns::is_empty")]
-    step_columns: &'a StepColumns,
+    step_columns: Vec<StepColumnObject<'a>>,
     /// The sum of each agent's rewards, of an episode of several.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     agent_returns: &'a BTreeMap<String, f64>,
 }
 
@@ -106,7 +101,7 @@ impl<'a> EpisodeDetails<'a> {
                 env_kwargs: arguments(info)
                     .map(|text| serde_json::from_str(text).unwrap_or_else(|_| text.into())),
                 frames_every: Some(info.run.frames_every).filter(|&every| every > 0),
-                step_columns: &info.run.step_columns,
+                step_columns: info.run.step_columns.specs().iter().map(StepColumnObject::from).collect(),
                 agent_returns,
             },
             program: &info.run.program,
@@ -227,7 +222,7 @@ fn print(
         line("noted", noted(&info.run.step_columns))?;
     }
     line("size", format!("about {}", Bytes(info.bytes)))?;
-    line("dynamics", crate::envs::dynamics(info.dynamics()))?;
+    line("dynamics", dynamics(info.dynamics()))?;
     line("run", info.run_id().to_string())?;
     if let Some(folder) = folder {
         line("folder", folder)?;

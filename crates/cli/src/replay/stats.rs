@@ -94,7 +94,6 @@ struct Summed<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct Damaged {
     /// The folder inside the one that was named, if the bytes are in one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     folder: Option<String>,
     segment: u64,
     from: u64,

@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rollhouse_host::RecordedEnvs;
-use rollhouse_replay::{Divergence, LibraryEpisode, Value, Verification};
+use rollhouse_replay::{Divergence, LibraryEpisode, Value, Verification, hash_digits};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
@@ -42,7 +42,10 @@ pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure
     if !damage.is_empty() {
         if args.json {
             let stretches = counted(damage.len() as u64, "damaged part");
-            say(&format!("{stretches} of the folder cannot be read; `rollhouse replay stats` lists them"));
+            let place = args.data.option();
+            say(&format!(
+                "{stretches} of the folder cannot be read; `rollhouse replay stats{place}` lists them"
+            ));
         } else {
             print_damage(&damage, out)?;
             writeln!(out)?;
@@ -53,11 +56,11 @@ pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure
         print_incomplete(incomplete, out)?;
     }
     match hosted.as_ref().and_then(RecordedEnvs::refusal).map(|refusal| python_envs::failure(&refusal)) {
-        Some(failure) if tally.differing == tally.unknown && damage.is_empty() => return Err(failure),
+        Some(failure) if tally.differing == 0 && damage.is_empty() => return Err(failure),
         Some(failure) => say(failure.message()),
         None => {}
     }
-    let clean = tally.differing == 0 && damage.is_empty();
+    let clean = tally.differing + tally.unknown == 0 && damage.is_empty();
     Ok(if clean { Status::Done } else { Status::Found })
 }
 
@@ -66,9 +69,9 @@ pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure
 struct Verified<'a> {
     id: String,
     ok: bool,
+    compared: bool,
     steps: u64,
     first_divergence: Option<&'a Divergence>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'a str>,
 }
 
@@ -76,22 +79,30 @@ struct Verified<'a> {
 #[derive(Debug, Default)]
 struct Tally {
     json: bool,
-    episodes: u64,
+    compared: u64,
+    /// Steps of the episodes that were compared.
     steps: u64,
     differing: u64,
-    /// Episodes among those of which nothing is known to differ: they could not be compared.
+    /// Episodes that could not be compared, but were recorded whole and are complete.
+    whole: u64,
+    /// Episodes of which nothing is known: they could not be compared, and hold too little to be looked at.
     unknown: u64,
-    noted: u64,
+    /// Those among both that an interpreter would recompute.
+    want_python: u64,
     failed: Option<io::Error>,
 }
 
 impl Tally {
     fn take(&mut self, found: &Verification, out: &mut Output) {
-        self.episodes += 1;
-        self.steps += found.steps;
-        self.differing += u64::from(!found.ok);
-        self.unknown += u64::from(!found.ok && found.first_divergence.is_none());
-        self.noted += u64::from(found.ok && found.note.is_some());
+        if found.is_compared() {
+            self.compared += 1;
+            self.steps += found.steps;
+            self.differing += u64::from(!found.ok);
+        } else {
+            self.whole += u64::from(found.ok);
+            self.unknown += u64::from(!found.ok);
+            self.want_python += u64::from(found.wants_python());
+        }
         if self.failed.is_none() {
             self.failed = self.show(found, out).err();
         }
@@ -102,12 +113,13 @@ impl Tally {
             return out.json(&Verified {
                 id: found.name.to_string(),
                 ok: found.ok,
+                compared: found.is_compared(),
                 steps: found.steps,
                 first_divergence: found.first_divergence.as_ref(),
                 note: found.note.as_deref(),
             });
         }
-        if found.ok || self.differing > MOST_SHOWN {
+        if found.ok || self.differing + self.unknown > MOST_SHOWN {
             return Ok(());
         }
         match (&found.first_divergence, &found.note) {
@@ -122,26 +134,40 @@ impl Tally {
     }
 
     fn print(&self, took: Duration, out: &mut Output) -> io::Result<()> {
-        let Self { episodes, steps, differing, unknown, noted, .. } = self;
-        if *differing > MOST_SHOWN {
-            let more = Count(differing - MOST_SHOWN);
-            writeln!(out, "... and {more} more; --json lists all of them\n")?;
+        let Self { compared, steps, differing, whole, unknown, want_python, .. } = self;
+        let shown = differing + unknown;
+        if shown > MOST_SHOWN {
+            writeln!(out, "... and {} more; --json lists all of them\n", Count(shown - MOST_SHOWN))?;
         }
         let rate = Si(*steps as f64 / took.as_secs_f64().max(f64::MIN_POSITIVE));
-        let (episodes, steps) = (counted(*episodes, "episode"), counted(*steps, "step"));
-        writeln!(out, "{episodes} verified, {steps} in {} ({rate} steps/s)", Time(took))?;
-        if *noted > 0 {
-            let noted = Count(*noted);
-            writeln!(out, "{noted} of them cannot be recomputed; they are complete, with right checksums")?;
+        let steps = counted(*steps, "step");
+        writeln!(
+            out,
+            "{} recomputed: {steps} in {} ({rate} steps/s)",
+            counted(*compared, "episode"),
+            Time(took)
+        )?;
+        match differing {
+            0 if *compared == 0 => {}
+            0 if whole + unknown > 0 => writeln!(out, "all that were recomputed are as recorded")?,
+            0 => writeln!(out, "all of them are as recorded")?,
+            differing => writeln!(out, "{} not as recorded", counted(*differing, "episode"))?,
+        }
+        if *whole > 0 {
+            let whole = counted(*whole, "episode");
+            writeln!(out, "{whole} not compared, but complete and with right checksums")?;
         }
         if *unknown > 0 {
-            writeln!(out, "{} could not be compared", counted(*unknown, "episode"))?;
+            writeln!(out, "{} not compared", counted(*unknown, "episode"))?;
         }
-        match differing - unknown {
-            0 if *unknown > 0 => Ok(()),
-            0 => writeln!(out, "all of them are as recorded"),
-            differing => writeln!(out, "{} not as recorded", counted(differing, "episode")),
+        if *want_python > 0 {
+            let episodes = counted(*want_python, "episode");
+            writeln!(
+                out,
+                "{episodes} of Python envs: --python PYTHON --allow PACKAGE recomputes those that are deterministic"
+            )?;
         }
+        Ok(())
     }
 }
 
@@ -175,9 +201,7 @@ pub(super) fn words(value: &Value) -> String {
     match value {
         Value::Nothing => "nothing".to_owned(),
         Value::Flag(flag) => flag.to_string(),
-        // State hashes have 32 bits, dynamics hashes 64.
-        Value::Hash(hash) if u32::try_from(*hash).is_ok() => format!("hash {hash:08x}"),
-        Value::Hash(hash) => format!("hash {hash:016x}"),
+        Value::Hash(hash) => format!("hash {}", hash_digits(*hash)),
         Value::Number(number) => Real(*number).to_string(),
         Value::Text(text) => text.clone(),
     }

@@ -18,14 +18,14 @@ use rollhouse_client::{Cluster, RequestError};
 use rollhouse_core::{AutoresetMode, Goal, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_node::ProgressSnapshot;
 use rollhouse_wire::{Collect, EndCause, LaneSettings, OpenPool, PoolOpened, PoolStatus, Spread};
-use serde::Serialize;
 
+use super::summary::RolloutSummary;
 use super::{goal, seed_or_drawn};
 use crate::args::{Object, RolloutArgs};
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, Si, Time, counted};
-use crate::output::{Output, say};
+use crate::output::{Output, complain, say};
 use crate::progress_bar::ProgressBar;
 use crate::signals;
 
@@ -108,7 +108,7 @@ impl Played {
         }
     }
 
-    /// Waits until the store has everything that was recorded, or has set some of it aside, and returns what it has
+    /// Waits until the store has everything that was recorded, or has set some of it aside, and returns the pool's state
     /// then. Ctrl-C and [`SHIPPED_WITHIN`] end the wait.
     fn ship(
         &self,
@@ -116,47 +116,26 @@ impl Played {
         pool: RunId,
         args: &RolloutArgs,
         asked: &AtomicBool,
-    ) -> Result<Stored, Failure> {
-        if args.record.0 == RecordRule::None {
-            return Ok(Stored::default());
-        }
+    ) -> Result<PoolStatus, Failure> {
         let mut status = self.status.clone();
+        if args.record.0 == RecordRule::None {
+            return Ok(status);
+        }
         let until = Instant::now() + SHIPPED_WITHIN;
         // Whoever has asked to end once is not made to wait for the network.
         while status.is_on_its_way() && !asked.load(Ordering::Relaxed) && Instant::now() < until {
             park_timeout(LOOK_EVERY);
             status = cluster.pool_status(pool).map_err(|error| lost(&error, pool))?;
         }
-        Ok(Stored { all: status.shipped, settled: status.settled, set_aside: status.set_aside })
+        Ok(status)
     }
-}
-
-/// The part of a pool's recording that the store has.
-#[derive(Debug, Clone, Copy, Default)]
-struct Stored {
-    /// Whether it has all of it.
-    all: bool,
-    /// Whether nothing of it is on its way any more.
-    settled: bool,
-    /// Number of episodes that it has set aside.
-    set_aside: u64,
 }
 
 fn lost(error: &RequestError, pool: RunId) -> Failure {
     request_failure(error).hint(format_args!(
-        "the nodes play on until the coordinator has not heard of this command for 30 s; `rollhouse close {pool}` ends \
-         that before; what they record goes to the store"
+        "the nodes play on for 30 s after the coordinator has lost this command; `rollhouse close {pool}` ends that \
+         before; what they record goes to the store"
     ))
-}
-
-/// The output for a rollout that goes on without its command.
-#[derive(Debug, Serialize)]
-struct Detached<'a> {
-    env: &'a str,
-    lanes: usize,
-    sessions: usize,
-    run: String,
-    seed: u64,
 }
 
 fn detached(
@@ -166,11 +145,10 @@ fn detached(
     seed: u64,
     out: &mut Output,
 ) -> Result<Status, Failure> {
-    let (run, sessions) = (pool.to_string(), opened.sessions.len());
     if args.json {
-        out.json(&Detached { env: &args.env, lanes: args.lanes, sessions, run, seed })?;
+        out.json(&RolloutSummary::going_on(args, pool, seed, opened))?;
     } else {
-        writeln!(out, "{run}")?;
+        writeln!(out, "{pool}")?;
     }
     say(&format!(
         "{} play on to the goal by themselves; `rollhouse close {pool}` ends them before",
@@ -195,41 +173,47 @@ struct Outcome {
     run: RunId,
     opened: PoolOpened,
     played: Played,
-    /// The part of the recording that the store has.
-    stored: Stored,
+    /// The pool's state when it was known what the store has of its recordings.
+    stored: PoolStatus,
     took: Duration,
 }
 
 impl Outcome {
     fn conclude(&self, args: &RolloutArgs, seed: u64, out: &mut Output) -> Result<Status, Failure> {
         let PoolStatus { ended, failures, .. } = &self.played.status;
+        let is_recorded = args.record.0 != RecordRule::None;
         let bad: u32 = ended.iter().filter(|(cause, _)| is_bad(**cause)).map(|(_, count)| count).sum();
         for failure in failures {
-            say(&format!("error: {failure}"));
+            complain(failure, &[], None);
         }
         if bad > 0 && failures.is_empty() {
-            say(&format!("error: {} did not reach the goal", counted(bad.into(), "session")));
+            complain(&format!("{} did not reach the goal", counted(bad.into(), "session")), &[], None);
         }
         if self.played.cancelled {
             say("ended early, as asked; what was played until then is kept");
         }
-        if self.stored.set_aside > 0 {
+        if is_recorded && self.stored.set_aside > 0 {
             say(&format!(
                 "{} set aside by the store, which has others of the same names; `rollhouse replay quarantine ls` lists them",
                 counted(self.stored.set_aside, "episode")
             ));
-        } else if self.stored.settled && !self.stored.all {
+        } else if is_recorded && self.stored.settled && !self.stored.shipped {
             say(
                 "some of it came damaged and is set aside by the store; `rollhouse replay quarantine ls` lists what can be read",
             );
-        } else if args.record.0 != RecordRule::None && !self.stored.all {
+        } else if is_recorded && !self.stored.shipped {
             say("the nodes have not shipped all of it yet; they go on by themselves");
         }
-        let summed = Summed::of(args, seed, self);
+        let summary = RolloutSummary::going_on(args, self.run, seed, &self.opened).with(
+            args,
+            &self.played.status,
+            &self.stored,
+            self.took,
+        );
         if args.json {
-            out.json(&summed)?;
+            out.json(&summary)?;
         } else {
-            summed.print(args, out)?;
+            self.print(args, &summary, seed, out)?;
         }
         Ok(match (bad, self.played.cancelled) {
             (0, false) => Status::Done,
@@ -237,124 +221,55 @@ impl Outcome {
             _ => Status::Failed,
         })
     }
-}
 
-const fn is_bad(cause: EndCause) -> bool {
-    !matches!(cause, EndCause::Finished | EndCause::Closed)
-}
-
-/// The output of `--json`; the field names are those of a rollout on one machine where both have them.
-#[derive(Debug, Serialize)]
-struct Summed<'a> {
-    env: &'a str,
-    lanes: usize,
-    nodes: usize,
-    sessions: usize,
-    run: String,
-    seed: u64,
-    policy: &'static str,
-    steps: u64,
-    episodes: u64,
-    interrupted: u64,
-    #[serde(rename = "return")]
-    total_reward: Mean,
-    seconds: f64,
-    steps_per_second: f64,
-    /// Number of sessions by how they ended.
-    ended: Vec<(&'static str, u32)>,
-    #[serde(flatten)]
-    recorded: Recorded,
-}
-
-/// What became of what was recorded.
-#[derive(Debug, Serialize)]
-struct Recorded {
-    /// Whether everything recorded is in the store; null if nothing was to be recorded.
-    stored: Option<bool>,
-    /// Whether nothing of it is on its way to the store any more.
-    settled: bool,
-    /// Number of episodes that the store has set aside: it has others with their names.
-    set_aside: u64,
-}
-
-/// The mean of a figure; null where no episode finished.
-#[derive(Debug, Serialize)]
-struct Mean {
-    mean: Option<f64>,
-}
-
-impl<'a> Summed<'a> {
-    fn of(args: &'a RolloutArgs, seed: u64, outcome: &Outcome) -> Self {
-        let Outcome { run, opened, played, stored, took } = outcome;
-        let done = &played.status.done;
-        let mut nodes: Vec<&str> = opened.sessions.iter().map(|grant| grant.node.as_str()).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        let seconds = took.as_secs_f64();
-        Self {
-            env: &args.env,
-            lanes: args.lanes,
-            nodes: nodes.len(),
-            sessions: opened.sessions.len(),
-            run: run.to_string(),
-            seed,
-            policy: args.policy.name(),
-            steps: done.steps,
-            episodes: done.episodes,
-            interrupted: done.interrupted,
-            total_reward: Mean { mean: progress(&played.status).mean_return },
-            seconds,
-            steps_per_second: done.steps as f64 / seconds.max(f64::MIN_POSITIVE),
-            ended: played.status.ended.iter().map(|(cause, count)| (cause.word(), *count)).collect(),
-            recorded: Recorded {
-                stored: (args.record.0 != RecordRule::None).then_some(stored.all),
-                settled: stored.settled,
-                set_aside: stored.set_aside,
-            },
-        }
-    }
-
-    fn print(&self, args: &RolloutArgs, out: &mut Output) -> io::Result<()> {
-        let rate = Si(self.steps_per_second);
+    fn print(
+        &self,
+        args: &RolloutArgs,
+        summary: &RolloutSummary,
+        seed: u64,
+        out: &mut Output,
+    ) -> io::Result<()> {
+        let done = &self.played.status.done;
+        let rate = Si(summary.steps_per_second());
         writeln!(
             out,
             "{}: {} and {} on {} of {} in {} ({rate} steps/s)\n",
-            self.env,
-            counted(self.episodes, "episode"),
-            counted(self.steps, "step"),
-            counted(self.lanes as u64, "lane"),
-            counted(self.nodes as u64, "node"),
-            Time(Duration::from_secs_f64(self.seconds)),
+            args.env,
+            counted(done.episodes, "episode"),
+            counted(done.steps, "step"),
+            counted(args.lanes as u64, "lane"),
+            counted(summary.nodes() as u64, "node"),
+            Time(self.took),
         )?;
-        if let Some(mean) = self.total_reward.mean {
+        if let Some(mean) = summary.mean_return() {
             writeln!(out, "  return       mean {}", Real(mean))?;
         }
-        if self.interrupted > 0 {
-            writeln!(out, "  interrupted  {}", Count(self.interrupted))?;
+        if done.interrupted > 0 {
+            writeln!(out, "  interrupted  {}", Count(done.interrupted))?;
         }
-        writeln!(out, "  seed         {} (the same seed gives the same episodes)", self.seed)?;
-        match self.recorded.stored {
+        writeln!(out, "  seed         {} (the same seed gives the same episodes)", seed)?;
+        match summary.stored() {
             None => return writeln!(out, "  recorded     nothing, as asked"),
             Some(true) => writeln!(out, "  recorded     in the cluster's store, all of it")?,
-            Some(false) if self.recorded.set_aside > 0 => {
+            Some(false) if self.stored.set_aside > 0 => {
                 writeln!(
                     out,
                     "  recorded     in the cluster's store, but for {} set aside",
-                    Count(self.recorded.set_aside)
+                    Count(self.stored.set_aside)
                 )?;
             }
-            Some(false) if self.recorded.settled => {
+            Some(false) if self.stored.settled => {
                 writeln!(out, "  recorded     in the cluster's store, but for what came damaged")?;
             }
             Some(false) => writeln!(out, "  recorded     on its way to the cluster's store")?,
         }
-        let connect = match &args.data.cluster.connect {
-            Some(given) if !given.contains("token=") => format!(" --connect {given}"),
-            Some(_) => " --connect URL".to_owned(),
-            None => String::new(),
-        };
+        let connect = args.data.option();
         writeln!(out, "\nThe best of them: rollhouse replay ls --sort -return --limit 5{connect}")
     }
+}
+
+const fn is_bad(cause: EndCause) -> bool {
+    !matches!(cause, EndCause::Finished | EndCause::Closed)
 }
 
 /// Longest wait for shipping: nodes that could not ship try again within 30 s. A restarted coordinator may never know

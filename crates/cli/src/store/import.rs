@@ -31,7 +31,7 @@ pub(super) fn run(args: &StoreImportArgs, out: &mut Output) -> Result<Status, Fa
     let mut progress = Progress::new("importing", segments.len());
     for id in &segments {
         let done = if is_here(&own, id) {
-            import.known += 1;
+            import.present += 1;
             Ok(0)
         } else {
             match shelf.fetch(id) {
@@ -62,7 +62,7 @@ struct Import {
     bytes: u64,
     episodes: u64,
     /// Number of segments that were there already.
-    known: u64,
+    present: u64,
     /// Number of segments set aside as a whole: others have their numbers.
     quarantined: u64,
     /// Number of episodes set aside: others with their names were there.
@@ -82,7 +82,7 @@ impl Import {
         say_left_out(&self.left_out);
         let (segments, episodes) = (counted(self.segments, "segment"), counted(self.episodes, "episode"));
         writeln!(out, "{segments} taken in ({}, {episodes})", Bytes(self.bytes))?;
-        writeln!(out, "{} there already", counted(self.known, "segment"))?;
+        writeln!(out, "{} there already", counted(self.present, "segment"))?;
         if self.quarantined > 0 || self.set_aside > 0 {
             let (whole, some) = (counted(self.quarantined, "segment"), counted(self.set_aside, "episode"));
             say(&format!("{whole} and {some} contradict what was there first, and were set aside"));
@@ -107,7 +107,7 @@ fn take_in(store: &Store, checked: &Checked, import: &mut Import) -> Result<u64,
     };
     let shipped = store.take_in(node, &ship, bytes, aside).map_err(|error| store_failure(&error))?;
     match shipped {
-        Shipped::Known => import.known += 1,
+        Shipped::Known => import.present += 1,
         Shipped::Quarantined => import.quarantined += 1,
         Shipped::Durable => {
             import.segments += 1;

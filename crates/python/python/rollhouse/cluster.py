@@ -185,20 +185,20 @@ class Cluster:
         return json.loads(self._native.status())
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Returns the nodes, by name."""
-        return json.loads(self._native.nodes())["nodes"]
+        """Returns the nodes, by name, as ``rollhouse nodes --json`` prints them."""
+        return json.loads(self._native.nodes())
 
     def envs(self) -> list[dict[str, Any]]:
-        """Returns the envs of nodes that are alive, each with ``env``, ``dynamics_hash``, ``nodes`` and ``free_lanes``.
+        """Returns the envs of nodes that are alive, each with ``env``, ``dynamics``, ``nodes`` and ``free_lanes``.
 
-        A kind of envs that nodes learn when one is asked for, ``gymnasium:*``, has no ``dynamics_hash``.
+        The ``dynamics`` of a kind of envs that nodes learn when one is asked for, ``gymnasium:*``, is None.
         """
-        return json.loads(self._native.envs())["envs"]
+        return json.loads(self._native.envs())
 
     def sessions(self) -> list[dict[str, Any]]:
-        """Returns the open sessions, by name. The ``report`` of one whose lanes are still being launched says ``launching``.
-        Of one whose lanes try to connect, ``connecting`` says how often they have tried again."""
-        return json.loads(self._native.sessions())["sessions"]
+        """Returns the open sessions, by name, as ``rollhouse sessions --json`` prints them. ``launching`` is true of one whose lanes
+        are still being launched, and ``connecting`` is how often the lanes of one have tried again to connect."""
+        return json.loads(self._native.sessions())
 
     def open_replay(self, name: str) -> ReplaySession:
         """Opens a recorded episode of the cluster's store on one of its nodes, paused at its reset.
@@ -223,11 +223,12 @@ class Cluster:
 
         Args:
             run: Its run, as ``envs.run``, ``rollhouse rollout --detach`` or ``sessions()`` have it.
-            timeout: Seconds to wait at most until the store has everything that it recorded: then ``shipped`` is true,
+            timeout: Seconds to wait at most until the store has everything that it recorded: then ``stored`` is true,
                 and its episodes can be read. A pool that has ended already can be waited for, too.
 
         Returns:
-            Its last state: sessions that are still ``open``, ``ended`` by cause, ``done``, ``failures``, ``shipped``.
+            Its last state, as ``rollhouse close --json`` prints it: sessions that are still ``open``, ``ended`` by cause,
+            ``steps``, ``episodes``, ``failures``, ``stored``.
 
         Raises:
             ValueError: ``run`` is not the id of a run, or ``timeout`` is negative or not a finite number.
