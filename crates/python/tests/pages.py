@@ -14,11 +14,14 @@ ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "python.md"
 TRAINERS = ROOT / "docs" / "trainers.md"
 LAUNCH = ROOT / "docs" / "launch.md"
+RECIPES = ROOT / "docs" / "recipes.md"
 
 # What a block imports, or makes rollhouse import, beyond what the package requires.
 OPTIONAL = {
+    "ale_py": r"ale_py|from atari",
     "jax": r"import jax",
     "minari": r"to_minari",
+    "mujoco": r"HalfCheetah",
     "pettingzoo": r"pettingzoo",
     "pygame": r"knights_archers",
     "pyarrow": r"to_lerobot",

@@ -25,16 +25,33 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("there is no C compiler")
     out = tmp_path_factory.mktemp("plugin") / "cartpole.so"
-    flags = ["-std=c99", "-O3", "-ffp-contract=off", "-fPIC", "-shared", "-I", PLUGIN / "include"]
+    flags = ["-std=c99", "-O3", "-ffp-contract=off", "-fPIC", "-shared", "-I", rollhouse.get_include()]
     subprocess.run([compiler, *flags, PLUGIN / "examples" / "cartpole.c", "-o", out], check=True)
     return out
+
+
+@pytest.mark.parametrize("compiler", ["cc", "c++"])
+def test_the_lines_by_which_the_page_compiles_run_as_they_stand(compiler: str, tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    root = PLUGIN.parents[1]
+    lines = (root / "docs" / "plugins.md").read_text().splitlines()
+    (line,) = (line.split() for line in lines if line.startswith(f"{compiler} -"))
+    made = tmp_path / line[-1]
+    subprocess.run([*line[:-1], made], cwd=root, check=True)
+    assert made.stat().st_size > 0
+
+
+def test_the_package_carries_the_header_of_plugins() -> None:
+    carried = Path(rollhouse.get_include()) / "rollhouse.h"
+    assert carried.read_text() == (PLUGIN / "include" / "rollhouse.h").read_text()
 
 
 def test_an_env_of_a_plugin_is_stepped_recorded_and_verified(plugin: Path, tmp_path: Path) -> None:
     with pytest.raises(UnknownEnvError, match="load_plugin"):
         rollhouse.make_vec(ENV, 2)
     assert rollhouse.load_plugin(plugin) == [ENV]
-    with pytest.raises(PluginError, match="is taken"):
+    with pytest.raises(PluginError, match="is registered already"):
         rollhouse.load_plugin(plugin, trusted=True)
     # A notebook runs its cells again.
     assert rollhouse.load_plugin(plugin) == [ENV]

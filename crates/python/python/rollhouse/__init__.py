@@ -15,7 +15,7 @@ from rollhouse import errors, registration
 from rollhouse._native import VERSION as __version__
 from rollhouse._native import env_ids, env_spec
 from rollhouse.embedded import EmbeddedVectorEnv, make_vec
-from rollhouse.registration import load_plugin
+from rollhouse.registration import get_include, load_plugin
 from rollhouse.vector import VectorEnv
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ __all__ = [
     "env_ids",
     "env_spec",
     "errors",
+    "get_include",
     "load_plugin",
     "make_vec",
     "vectorize",

@@ -67,6 +67,12 @@ def load_plugin(
     return list(_LOADED[loading])
 
 
+def get_include() -> str:
+    """Returns the folder of ``rollhouse.h``, which plug-ins in C and C++ include: ``cc -I"$(python -c 'import rollhouse;
+    print(rollhouse.get_include())')"``."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
+
+
 def _command(python: str | os.PathLike[str] | None) -> list[str]:
     """Returns the start of a command line that runs the ``rollhouse`` command."""
     way_out = "; python= names one that has the package rollhouse, and trusted=True needs none"

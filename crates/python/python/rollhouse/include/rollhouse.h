@@ -1,0 +1,1 @@
+../../../../plugin/include/rollhouse.h
