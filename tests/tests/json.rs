@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use rollhouse_tests::{Done, Folder, Running, Service, run, workspace};
+use rollhouse_tests::{Done, Folder, Running, Service, run, succeed, workspace};
 use serde_json::Value;
 
 /// The keys of an object, by their paths, with the kinds of value that each may have.
@@ -227,14 +227,18 @@ fn cluster(page: &mut Page, folder: &Path, data: &Path, at: &dyn Fn(&str) -> Str
     page.command(data, 2, &format!("replay stats {connect}"));
     let line = format!("rollout {connect} --env CartPole-v1 --lanes 2 --steps 1000000000000 --detach");
     let going = page.command(data, 1, &line).remove(0);
-    let sessions = page.command(data, 1, &format!("sessions {connect}"));
+    let line = format!("sessions {connect}");
+    while succeed(data, &format!("{line} --json")).is_empty() {
+        std::thread::yield_now();
+    }
+    let sessions = page.command(data, 1, &line);
     assert_eq!(sessions[0]["run"], going["run"]);
     let session = sessions[0]["session"].as_str().unwrap();
     page.command(data, 1, &format!("watch {session} --frames 1 {connect}"));
-    page.command(data, 1, &format!("close {} {connect}", going["run"].as_str().unwrap()));
     let node = nodes[0]["node"].as_str().unwrap();
     page.command(data, 1, &format!("drain {node} {connect}"));
     page.command(data, 1, &format!("undrain {node} {connect}"));
+    page.command(data, 1, &format!("close {} {connect}", going["run"].as_str().unwrap()));
     assert!(up.end().success());
     // Nobody listens there any more.
     let done = run(data, &format!("status {connect} --json"));

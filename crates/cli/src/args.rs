@@ -240,12 +240,7 @@ pub(crate) enum Place {
 impl DataArgs {
     /// Returns the option that names the same place in another command, as it is typed after one; empty if none was given.
     pub(crate) fn option(&self) -> String {
-        match (&self.data, &self.cluster.connect) {
-            (Some(dir), _) => data_option(dir),
-            (None, Some(given)) if given.contains("token=") => " --connect URL".to_owned(),
-            (None, Some(given)) => format!(" --connect {given}"),
-            (None, None) => String::new(),
-        }
+        self.data.as_deref().map_or_else(|| self.cluster.option(), data_option)
     }
 
     pub(crate) fn place(&self) -> Place {
@@ -264,6 +259,16 @@ fn usual_folder() -> PathBuf {
 }
 
 impl ConnectArgs {
+    /// Returns the option that names the same cluster in another command, as it is typed after one; empty if none was given.
+    /// A token is not repeated.
+    pub(crate) fn option(&self) -> String {
+        match &self.connect {
+            Some(given) if given.contains("token=") => " --connect URL".to_owned(),
+            Some(given) => format!(" --connect {given}"),
+            None => String::new(),
+        }
+    }
+
     /// Returns the name of a cluster from the flag or the variable, if there is one.
     pub(crate) fn url(&self) -> Option<String> {
         self.connect.clone().or_else(|| environment("ROLLHOUSE_CONNECT"))

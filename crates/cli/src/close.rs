@@ -16,7 +16,7 @@ pub(crate) fn run(args: &CloseArgs, out: &mut Output) -> Result<Status, Failure>
     let cluster = connect(&args.cluster)?;
     let pool = match run_named(&args.pool) {
         Some(pool) => pool,
-        None => shown_as(&args.pool, &cluster)?,
+        None => shown_as(&args.pool, &cluster, &args.cluster.option())?,
     };
     let status = cluster.close_pool(pool).map_err(|error| request_failure(&error))?;
     if args.json {
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &CloseArgs, out: &mut Output) -> Result<Status, Failure>
 }
 
 /// Returns the pool whose open sessions are shown under that short name.
-fn shown_as(name: &str, cluster: &Cluster) -> Result<RunId, Failure> {
+fn shown_as(name: &str, cluster: &Cluster, place: &str) -> Result<RunId, Failure> {
     let name = name.split('/').next().unwrap_or_default();
     let sessions = cluster.sessions().map_err(|error| request_failure(&error))?.sessions;
     let ids = sessions.iter().map(|session| session.report.session);
@@ -50,11 +50,13 @@ fn shown_as(name: &str, cluster: &Cluster) -> Result<RunId, Failure> {
         (Some(pool), None) => Ok(pool),
         (Some(_), Some(_)) => {
             let message = format!("`{name}` stands for more than one pool; name it by its whole id");
-            Err(Failure::new(Status::Usage, message).hint("`rollhouse sessions --json` shows whole ids"))
+            Err(Failure::new(Status::Usage, message)
+                .hint(format_args!("`rollhouse sessions --json{place}` shows whole ids")))
         }
         (None, _) => {
             let message = format!("no pool `{}` has open sessions", name.escape_debug());
-            Err(Failure::new(Status::Usage, message).hint("`rollhouse sessions` shows which have"))
+            Err(Failure::new(Status::Usage, message)
+                .hint(format_args!("`rollhouse sessions{place}` shows which have")))
         }
     }
 }

@@ -79,7 +79,8 @@ pub(crate) fn drain(args: &DrainArgs, out: &mut Output) -> Result<Status, Failur
             out.json(&Changed { node, state: "draining" })?;
         }
         say(&format!(
-            "{node} takes no new sessions and ends when its last has; `rollhouse nodes` shows how far it is"
+            "{node} takes no new sessions and ends when its last has; `rollhouse nodes{}` shows how far it is",
+            args.look.cluster.option()
         ));
         return Ok(Status::Done);
     }

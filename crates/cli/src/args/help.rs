@@ -280,11 +280,11 @@ mod tests {
 
     /// Returns a word that stands for what a word of a message stands for.
     fn sample(word: &str) -> String {
-        let word = match word {
+        let word = match word.strip_suffix("{place}").unwrap_or(word) {
             "NAME" | "{id}" => "k3f9q2tz-17-203",
             "ROLE" => "node",
             "{pool}" => "k3f9q2tz",
-            word => word.strip_suffix("{place}").unwrap_or(word),
+            word => word,
         };
         let named = word.replace(['{', '}'], "");
         if named.is_empty() { "x".to_owned() } else { named }

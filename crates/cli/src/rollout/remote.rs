@@ -97,7 +97,7 @@ impl Played {
             };
             let status = status.map_err(|error| {
                 bar.clear();
-                lost(&error, pool)
+                lost(&error, pool, &args.data.option())
             })?;
             bar.draw(progress(&status));
             if status.open == 0 {
@@ -125,15 +125,15 @@ impl Played {
         // Whoever has asked to end once is not made to wait for the network.
         while status.is_on_its_way() && !asked.load(Ordering::Relaxed) && Instant::now() < until {
             park_timeout(LOOK_EVERY);
-            status = cluster.pool_status(pool).map_err(|error| lost(&error, pool))?;
+            status = cluster.pool_status(pool).map_err(|error| lost(&error, pool, &args.data.option()))?;
         }
         Ok(status)
     }
 }
 
-fn lost(error: &RequestError, pool: RunId) -> Failure {
+fn lost(error: &RequestError, pool: RunId, place: &str) -> Failure {
     request_failure(error).hint(format_args!(
-        "the nodes play on for 30 s after the coordinator has lost this command; `rollhouse close {pool}` ends that \
+        "the nodes play on for 30 s after the coordinator has lost this command; `rollhouse close {pool}{place}` ends that \
          before; what they record goes to the store"
     ))
 }
@@ -150,8 +150,9 @@ fn detached(
     } else {
         writeln!(out, "{pool}")?;
     }
+    let place = args.data.option();
     say(&format!(
-        "{} play on to the goal by themselves; `rollhouse close {pool}` ends them before",
+        "{} play on to the goal by themselves; `rollhouse close {pool}{place}` ends them before",
         counted(args.lanes as u64, "lane")
     ));
     Ok(Status::Done)
@@ -192,15 +193,17 @@ impl Outcome {
         if self.played.cancelled {
             say("ended early, as asked; what was played until then is kept");
         }
+        let place = args.data.option();
         if is_recorded && self.stored.set_aside > 0 {
             say(&format!(
-                "{} set aside by the store, which has others of the same names; `rollhouse replay quarantine ls` lists them",
+                "{} set aside by the store, which has others of the same names; `rollhouse replay quarantine ls{place}` lists them",
                 counted(self.stored.set_aside, "episode")
             ));
         } else if is_recorded && self.stored.settled && !self.stored.shipped {
-            say(
-                "some of it came damaged and is set aside by the store; `rollhouse replay quarantine ls` lists what can be read",
-            );
+            say(&format!(
+                "some of it came damaged and is set aside by the store; `rollhouse replay quarantine ls{place}` lists what can be \
+                 read",
+            ));
         } else if is_recorded && !self.stored.shipped {
             say("the nodes have not shipped all of it yet; they go on by themselves");
         }
