@@ -299,6 +299,10 @@ typedef struct rollhouse_plugin_table {
      * on the lane's state, its generator and the payload alone, so that replays repeat it; observations show it after the
      * next step. Other methods leave state and generator as they are. */
     int32_t (*call)(rollhouse_block *block, rollhouse_call *call) ROLLHOUSE_NOTHROW;
+    /* Optional: returns 1 if the block has failed as a whole in a function that has no way to say so, as `state_hash`. It is asked
+     * after each of these, and the block is only closed then. Programs that do not know it go on until the next `reset`,
+     * `step` or `call`, which returns ROLLHOUSE_FAILED. */
+    uint32_t (*failed)(const rollhouse_block *block) ROLLHOUSE_NOTHROW;
 } rollhouse_plugin_table;
 
 /* What a plug-in exports. */

@@ -217,6 +217,7 @@ structures! {
         set_options: Option<unsafe extern "C" fn(*mut Block, u32, *const Value, *const Sequence) -> i32>,
         first_infos: Option<unsafe extern "C" fn(*mut Block, u64, *const *mut c_void) -> u64>,
         call: Option<unsafe extern "C" fn(*mut Block, *mut Call) -> i32>,
+        failed: Option<unsafe extern "C" fn(*const Block) -> u32>,
     }
 }
 

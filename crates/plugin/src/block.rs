@@ -28,13 +28,19 @@ pub(crate) struct Functions {
     pub(crate) own: Option<OwnGenerators>,
     pub(crate) revive: Option<unsafe extern "C" fn(*mut Block, u64) -> u64>,
     pub(crate) states: Option<States>,
-    pub(crate) render: Option<unsafe extern "C" fn(*const Block, u32, u32, u32, *mut u8) -> i32>,
-    pub(crate) text: Option<unsafe extern "C" fn(*const Block, u32, *mut c_char, u32) -> i32>,
+    pub(crate) showing: Showing,
     pub(crate) verdict: Option<unsafe extern "C" fn(*const Block, u32, *mut abi::Verdict)>,
     pub(crate) set_options:
         Option<unsafe extern "C" fn(*mut Block, u32, *const abi::Value, *const abi::Sequence) -> i32>,
     pub(crate) first_infos: Option<unsafe extern "C" fn(*mut Block, u64, *const *mut c_void) -> u64>,
     pub(crate) call: Option<unsafe extern "C" fn(*mut Block, *mut abi::Call) -> i32>,
+    pub(crate) failed: Option<unsafe extern "C" fn(*const Block) -> u32>,
+}
+
+/// The functions of a plug-in that show lanes to people.
+pub(crate) struct Showing {
+    pub(crate) render: Option<unsafe extern "C" fn(*const Block, u32, u32, u32, *mut u8) -> i32>,
+    pub(crate) text: Option<unsafe extern "C" fn(*const Block, u32, *mut c_char, u32) -> i32>,
 }
 
 /// The functions of a plug-in whose lanes have generators of their own.
@@ -182,6 +188,13 @@ impl PluginBlock {
         })
     }
 
+    /// Takes a block that has been made.
+    #[cfg(test)]
+    pub(crate) fn of_made(env: &Arc<PluginEnv>, block: *mut Block, lanes: usize) -> Self {
+        let generators = Generators::new(lanes);
+        Self { env: Arc::clone(env), block, lanes, lost: LaneSet::NONE, generators }
+    }
+
     /// Panics if a call has failed as a whole, or lost lanes that cannot be revived; notes the lanes that it lost.
     fn conclude(&mut self, call: &str, status: i32, lost: LaneSet) -> LaneSet {
         assert!(status == abi::OK, "the plug-in's `{call}` returned {status}: the block has failed");
@@ -193,6 +206,13 @@ impl PluginBlock {
         assert!(revivable, "the plug-in's `{call}` lost lanes and has no `revive`");
         self.lost |= lost;
         lost
+    }
+
+    /// Panics if the block has failed as a whole in a call that has no way to say so.
+    fn check(&self, call: &str) {
+        let Some(failed) = self.env.functions.failed else { return };
+        // SAFETY: a block of this plug-in.
+        assert!(unsafe { failed(self.block) } == 0, "the plug-in's `{call}` failed: the block has failed");
     }
 
     /// Returns the number of a lane for a call.
@@ -220,8 +240,11 @@ impl BatchEnv for PluginBlock {
     fn seed(&mut self, lane: usize, seed: u64) {
         let number = self.checked(lane);
         match &self.env.functions.own {
-            // SAFETY: a block of this plug-in and one of its lanes.
-            Some(own) => unsafe { (own.seed)(self.block, number, seed) },
+            Some(own) => {
+                // SAFETY: a block of this plug-in and one of its lanes.
+                unsafe { (own.seed)(self.block, number, seed) };
+                self.check("seed");
+            }
             None => self.generators.lanes[lane] = Generator::seeded(seed),
         }
     }
@@ -232,6 +255,7 @@ impl BatchEnv for PluginBlock {
         let mut position = abi::Position { seed: 0, words: 0, half: 0, has_half: 0 };
         // SAFETY: a block of this plug-in and one of its lanes; the position lives until the call returns.
         unsafe { (own.position)(self.block, number, &raw mut position) };
+        self.check("position");
         let half = (position.has_half != 0).then_some(position.half);
         Start { seed: position.seed, words: position.words, half }
     }
@@ -245,6 +269,7 @@ impl BatchEnv for PluginBlock {
                 let position = abi::Position { seed, words, half: half.unwrap_or_default(), has_half };
                 // SAFETY: as in `position`.
                 unsafe { (own.restore)(self.block, number, &raw const position) };
+                self.check("restore");
             }
             None => self.generators.lanes[lane] = Generator::at(start),
         }
@@ -259,6 +284,7 @@ impl BatchEnv for PluginBlock {
             abi::OK => Ok(()),
             abi::UNSUPPORTED => Err(MakeError::Kept),
             _ => {
+                self.check("set_options");
                 self.lost.insert(lane);
                 Err(refused("its `set_options` failed".to_owned()))
             }
@@ -290,6 +316,7 @@ impl BatchEnv for PluginBlock {
         point(&mut pointers, infos, &self.env.columns.infos, self.lanes);
         // SAFETY: as in `reset`.
         let lost = unsafe { first_infos(self.block, lanes.bits(), pointers.as_ptr()) };
+        self.check("first_infos");
         self.conclude("first_infos", abi::OK, LaneSet::of_bits(lost) & lanes)
     }
 
@@ -337,7 +364,9 @@ impl BatchEnv for PluginBlock {
             return 0;
         }
         // SAFETY: a block of this plug-in and one of its lanes.
-        unsafe { (self.env.functions.state_hash)(self.block, number) }
+        let hash = unsafe { (self.env.functions.state_hash)(self.block, number) };
+        self.check("state_hash");
+        hash
     }
 
     fn has_verdicts(&self) -> bool {
@@ -377,6 +406,7 @@ impl BatchEnv for PluginBlock {
             // SAFETY: a block of this plug-in and one of its lanes; `state` has the room, which is at most MAX_STATE.
             let count =
                 unsafe { (states.state)(self.block, number, state.as_mut_ptr(), room as u32) } as usize;
+            self.check("state");
             match count {
                 0 => return Err(StateError::Unsupported),
                 count if count <= room => {
@@ -399,6 +429,7 @@ impl BatchEnv for PluginBlock {
         let count = u32::try_from(state.len()).map_err(|_| StateError::Unsupported)?;
         // SAFETY: a block of this plug-in and one of its lanes; `state` has that many doubles.
         let status = unsafe { (states.set_state)(self.block, number, state.as_ptr(), count) };
+        self.check("set_state");
         if status == abi::OK { Ok(()) } else { Err(StateError::Unsupported) }
     }
 
@@ -445,7 +476,7 @@ impl BatchEnv for PluginBlock {
 
     fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
         let number = self.checked(lane);
-        let render = self.env.functions.render.ok_or(RenderError::Unsupported)?;
+        let render = self.env.functions.showing.render.ok_or(RenderError::Unsupported)?;
         if self.lost.has(lane) {
             return Err(RenderError::Lost);
         }
@@ -453,18 +484,20 @@ impl BatchEnv for PluginBlock {
         let (width, height) = (size.width() as u32, size.height() as u32);
         // SAFETY: a block of this plug-in and one of its lanes; `pixels` has the bytes of a picture of that size.
         let status = unsafe { render(self.block, number, width, height, pixels.as_mut_ptr()) };
+        self.check("render");
         if status == abi::OK { Image::new(size, pixels) } else { Err(RenderError::Unsupported) }
     }
 
     fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
         let number = self.checked(lane);
-        let text = self.env.functions.text.ok_or(RenderError::Unsupported)?;
+        let text = self.env.functions.showing.text.ok_or(RenderError::Unsupported)?;
         if self.lost.has(lane) {
             return Err(RenderError::Lost);
         }
         let mut line = vec![0u8; columns.min(MAX_LINE) + 1];
         // SAFETY: a block of this plug-in and one of its lanes; `line` has that many bytes.
         let status = unsafe { text(self.block, number, line.as_mut_ptr().cast(), line.len() as u32) };
+        self.check("text");
         // A line without its end is none.
         let length = line.iter().position(|&byte| byte == 0).ok_or(RenderError::Unsupported)?;
         line.truncate(length);

@@ -85,6 +85,7 @@ const TABLE: Table = Table {
     set_options: Some(set_options),
     first_infos: Some(first_infos),
     call: Some(call),
+    failed: Some(failed),
 };
 
 /// A block, how its columns lie in memory, and the number of its env.
@@ -102,8 +103,8 @@ impl ExportedBlock {
     }
 }
 
-/// Calls a block of this plug-in, and returns `failed` if it panics, or has before. The loader is told in the next `reset`,
-/// `step` or `call`, which fails.
+/// Calls a block of this plug-in, and returns `failed` if it panics, or has before. The loader is told by [`failed`], and in the
+/// next `reset`, `step` or `call`, which fails.
 ///
 /// # Safety
 /// `block` is one that `make` gave, and nobody else uses it.
@@ -418,6 +419,11 @@ unsafe extern "C" fn text(block: *const Block, lane: u32, to: *mut c_char, room:
     abi::OK
 }
 
+unsafe extern "C" fn failed(block: *const Block) -> u32 {
+    // SAFETY: the loader passes a block of this plug-in, which `make` gave, and uses it for nothing else meanwhile.
+    unsafe { (*block.cast::<ExportedBlock>()).failed.into() }
+}
+
 unsafe extern "C" fn verdict(block: *const Block, lane: u32, to: *mut abi::Verdict) {
     // SAFETY: the loader passes a block of this plug-in.
     let said = unsafe { contained(block, |block, _| block.verdict(lane as usize)) }.unwrap_or_default();
@@ -521,9 +527,26 @@ mod tests {
         }
     }
 
+    /// Symptom: a program that had loaded a plug-in in Rust heard of a panic with the next step. Cause: a hash has no way to
+    /// report one. Fix: the last function of the table does.
+    #[test]
+    fn a_panic_in_a_function_that_cannot_report_it_fails_the_loaded_block_at_once() {
+        let columns = Columns { action: (DType::I64, 1), obs: vec![], infos: vec![] };
+        let exported = ExportedBlock::new(Box::new(Brittle(Arc::default())), columns, 0);
+        let registry = rollhouse_env::Registry::builtin();
+        let spec = registry.get("CartPole-v1").unwrap().spec().clone();
+        let functions = Arc::new(crate::load::checked(&Table { env_count: 1, ..TABLE }).unwrap());
+        let env = Arc::new(crate::block::PluginEnv::new(functions, 0, &spec, false));
+        let made: *mut Block = Box::into_raw(Box::new(exported)).cast();
+        let loaded = crate::block::PluginBlock::of_made(&env, made, 1);
+        let panic = catch_unwind(AssertUnwindSafe(|| loaded.state_hash(0))).unwrap_err();
+        let told = rollhouse_core::panic_message(&*panic);
+        assert!(told.contains("`state_hash` failed"), "{told}");
+    }
+
     /// Symptom: a `BatchEnv` that had panicked in a plug-in was stepped on.
     /// Cause: only a panic in `reset`, `step` and `call` was told to the loader, who has a way to be told in those alone.
-    /// Fix: it is told in the next one, and the block is asked for nothing meanwhile.
+    /// Fix: it is told by `failed` at once and in the next one, and the block is asked for nothing meanwhile.
     #[test]
     fn a_block_that_has_panicked_fails_as_a_whole_and_is_only_closed() {
         let resets = Arc::new(AtomicU64::new(0));
@@ -544,7 +567,7 @@ mod tests {
         assert_eq!((said.result, said.has_score), (0, 0));
         assert_eq!((reset(), resets.load(Ordering::Relaxed)), (abi::OK, 1), "a verdict costs nothing");
         // SAFETY: as above.
-        assert_eq!(unsafe { state_hash(block, 0) }, 0);
+        assert_eq!(unsafe { (failed(block), state_hash(block, 0), failed(block)) }, (0, 0, 1));
         assert_eq!((reset(), resets.load(Ordering::Relaxed)), (abi::FAILED, 1));
         // SAFETY: as above, and it is not used any more.
         unsafe { close(block) };

@@ -10,7 +10,7 @@ use rollhouse_core::{Determinism, EnvSpec, MethodSpec, panic_message};
 use rollhouse_env::{EnvEntry, InstructionSet, RegisterError, dynamics_hash};
 
 use crate::abi::{MAX_ENVS, SYMBOL, Table, VERSION};
-use crate::block::{Functions, OwnGenerators, PluginBlock, PluginEnv, States};
+use crate::block::{Functions, OwnGenerators, PluginBlock, PluginEnv, Showing, States};
 use crate::description::{Described, described};
 use crate::error::{PluginError, PluginFault};
 use crate::structure::grown;
@@ -100,7 +100,7 @@ fn open(path: &Path) -> Result<Table, PluginFault> {
 }
 
 /// Takes the functions out of a table, if all that are needed are there.
-fn checked(table: &Table) -> Result<Functions, PluginFault> {
+pub(crate) fn checked(table: &Table) -> Result<Functions, PluginFault> {
     if table.env_count == 0 || table.env_count > MAX_ENVS {
         return Err(PluginFault::Envs { count: table.env_count });
     }
@@ -134,18 +134,18 @@ fn checked(table: &Table) -> Result<Functions, PluginFault> {
         own,
         revive: table.revive,
         states,
-        render: table.render,
-        text: table.text,
+        showing: Showing { render: table.render, text: table.text },
         verdict: table.verdict,
         set_options: table.set_options,
         first_infos: table.first_infos,
         call: table.call,
+        failed: table.failed,
     })
 }
 
 /// Refuses an env whose plug-in lacks what its description needs, or whose mask or methods are such as no env may have.
 fn check_functions(functions: &Functions, found: &Described) -> Result<(), PluginFault> {
-    if found.drawn.is_some() && functions.render.is_none() {
+    if found.drawn.is_some() && functions.showing.render.is_none() {
         return Err(PluginFault::Missing { function: "render", why: "an env with a picture's size needs" });
     }
     found.spec.check_action_mask().map_err(|error| PluginFault::Register(RegisterError::Mask(error)))?;
