@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_config::{AttachSettings, BudgetSettings, NodeConfig, Plugins, Python, Spool, Worker};
+use rollhouse_core::{DeadlineSettings, LaneDeadlines};
 use rollhouse_metrics::{
     BudgetSample, EnvSample, Family, Figures, Health, LinkSample, Links, NodeSample, Page, RecorderSample,
     SessionSample, SpoolSample, ThreadSample, TransportSample, VerdictSample, WatcherSample,
@@ -60,7 +61,7 @@ fn serve(mut settings: Live<NodeConfig>, logging: &Logging) -> Result<Status, Fa
     started.serving.advertise = config.advertise.map(|address| address.0);
     configure(&mut started, &config.worker, &config.spool, quic, &config.data)?;
     started.serving.attach = attach_socket(&config.attach, &config.data)?;
-    host_envs(&mut started, &config.plugins, &config.python, &config.budget)?;
+    host_envs(&mut started, &config.worker, (&config.plugins, &config.python), &config.budget)?;
     let capacity = started.stepping.capacity;
     let listener = listen_for_metrics(config.metrics, "metrics.listen")?;
     let node = start(started)?;
@@ -98,6 +99,8 @@ pub(crate) fn configure(
     started.labels = worker.labels.0.clone();
     started.serving.lease = worker.lease.0;
     started.stepping.hang_deadline = worker.hang_after.0;
+    started.stepping.step_deadline = worker.step_within.given();
+    started.stepping.reset_deadline = worker.reset_within.given();
     started.recording.recorder.seal_after = Some(spool.seal_after.0);
     started.recording.shipping.shipper.spool_bytes = spool.limit.0;
     started.recording.shipping.shipper.when_full = spool.when_full;
@@ -112,13 +115,22 @@ pub(crate) fn configure(
 /// Applies the settings of the envs that a node has, after loading its plug-ins, and of what they may take.
 pub(crate) fn host_envs(
     started: &mut ClusterNodeConfig,
-    plugins: &Plugins,
-    python: &Python,
+    worker: &Worker,
+    (plugins, python): (&Plugins, &Python),
     budget: &BudgetSettings,
 ) -> Result<(), Failure> {
+    if let Err(error) = rollhouse_host::adopt_orphans() {
+        warn!(%error, "what envs start and whose parents end is not reaped");
+    }
     let census = &started.budget.census;
-    let registry = plugins::registry(&plugins.0, Some(census.clone()))?;
-    started.python = python_envs::of_node(python, census);
+    let lane_deadlines = started.stepping.lane_deadlines();
+    let hosting = plugins::Hosting {
+        launch_deadline: worker.plugin_within.0.0,
+        lane_deadlines: LaneDeadlines { settings: Some(DeadlineSettings::OF_PLUGINS), ..lane_deadlines },
+        census: Some(census.clone()),
+    };
+    let registry = plugins::registry(&plugins.0, hosting)?;
+    started.python = python_envs::of_node(python, lane_deadlines, census);
     started.budget.budget = budget::of_node(budget, python, &registry)?;
     started.registry = Arc::new(registry);
     Ok(())

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rollhouse_core::Plugin;
+use rollhouse_core::{LaneDeadlines, Plugin};
 use rollhouse_env::{Registry, UnknownEnv};
 use rollhouse_host::{Census, Launcher, PluginHost, serve_plugin};
 
@@ -20,12 +20,27 @@ pub(crate) fn run_within(python: OsString) {
 /// Interpreter in which this command runs, if it is not a program of its own.
 static INTERPRETER: OnceLock<OsString> = OnceLock::new();
 
-/// Makes the registry of built-in envs and of those of plug-ins, which it loads. Their processes are counted in the census,
-/// if somebody looks at one. Blocks for as long as that takes.
+/// How processes of plug-ins are waited for and counted.
+pub(crate) struct Hosting {
+    /// Maximum time in which a worker has to make its lanes, and the first one to try each env out as well.
+    pub(crate) launch_deadline: Duration,
+    pub(crate) lane_deadlines: LaneDeadlines,
+    /// Census in which they are counted, if somebody looks at one.
+    pub(crate) census: Option<Census>,
+}
+
+impl Default for Hosting {
+    /// Returns that of a command, which has no settings of it.
+    fn default() -> Self {
+        Self { launch_deadline: LAUNCH_DEADLINE, lane_deadlines: LaneDeadlines::default(), census: None }
+    }
+}
+
+/// Makes the registry of built-in envs and of those of plug-ins, which it loads. Blocks for as long as that takes.
 ///
 /// # Errors
 /// If a plug-in cannot be loaded.
-pub(crate) fn registry(plugins: &[Plugin], census: Option<Census>) -> Result<Registry, Failure> {
+pub(crate) fn registry(plugins: &[Plugin], hosting: Hosting) -> Result<Registry, Failure> {
     let registry = Registry::builtin();
     if plugins.is_empty() {
         return Ok(registry);
@@ -34,9 +49,10 @@ pub(crate) fn registry(plugins: &[Plugin], census: Option<Census>) -> Result<Reg
     let host = PluginHost {
         command: worker_command()?,
         workers: None,
-        launch_deadline: LAUNCH_DEADLINE,
+        launch_deadline: hosting.launch_deadline,
+        lane_deadlines: hosting.lane_deadlines,
         launcher: Launcher::new(cores.max(2)),
-        census,
+        census: hosting.census,
     };
     host.register(&registry, plugins).map_err(|error| Failure::of(Status::Usage, &error))?;
     Ok(registry)
@@ -95,7 +111,6 @@ fn is_registered_form(id: &str) -> bool {
     })
 }
 
-/// Maximum time in which a worker has to make its lanes, and the first one to try each env out as well.
 const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
 
 /// The program of an interpreter that runs this command. It finds no module in the folder that it is started in, which is

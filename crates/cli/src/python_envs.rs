@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_config::Python;
-use rollhouse_core::EnvKind;
+use rollhouse_core::limits::{CONNECT_DEADLINE, CONNECT_RETRIES};
+use rollhouse_core::{EnvKind, LaneDeadlines};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::{
     Census, Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost,
@@ -92,10 +93,12 @@ fn host(args: &HostingArgs) -> PythonHost {
             .map(String::from)
             .collect(),
         workers: args.workers,
-        launch_deadline: LAUNCH_DEADLINE,
-        connect: args
-            .connect_retries
-            .map_or_else(Connect::default, |retries| Connect { retries, ..Connect::default() }),
+        launch_deadline: args.deadlines.launch_within.unwrap_or(LAUNCH_DEADLINE),
+        lane_deadlines: args.deadlines.of_lanes(),
+        connect: Connect {
+            retries: args.connect_retries.unwrap_or(CONNECT_RETRIES),
+            deadline: args.deadlines.connect_within.unwrap_or(CONNECT_DEADLINE),
+        },
         launcher: Launcher::new(cores.max(2)),
         memory: args.worker_memory,
         census: None,
@@ -105,7 +108,11 @@ fn host(args: &HostingArgs) -> PythonHost {
 
 /// Returns how a node hosts Python envs, whose processes are counted in that census; `None` if its settings name no
 /// interpreter.
-pub(crate) fn of_node(settings: &Python, census: &Census) -> Option<PythonHost> {
+pub(crate) fn of_node(
+    settings: &Python,
+    lane_deadlines: LaneDeadlines,
+    census: &Census,
+) -> Option<PythonHost> {
     let interpreter = settings.interpreter.as_ref().map(OsString::from)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Some(PythonHost {
@@ -114,6 +121,7 @@ pub(crate) fn of_node(settings: &Python, census: &Census) -> Option<PythonHost> 
         // Bounded by the type of the setting.
         workers: (settings.workers.0 > 0).then_some(settings.workers.0 as usize),
         launch_deadline: settings.launch_within.0.0,
+        lane_deadlines,
         connect: Connect {
             // Bounded by the type of the setting.
             retries: settings.connect_retries.0 as u32,

@@ -93,6 +93,8 @@ pub(crate) fn until_ended(
     manager.ready();
     while !asked.wants_end() && !over() {
         logging.look();
+        // As the first process of a container it gets all, and as a node those of its workers.
+        rollhouse_host::reap_orphans();
         manager.beat(|| healths.iter().all(|health| health.live().is_ok()));
         park_timeout(LOOK_EVERY);
     }

@@ -202,7 +202,7 @@ fn node_config(
         &folders.node,
     )?;
     started.serving.attach = node::attach_socket(&config.attach, &folders.node)?;
-    node::host_envs(&mut started, &config.plugins, &config.python, &config.budget)?;
+    node::host_envs(&mut started, &config.worker, (&config.plugins, &config.python), &config.budget)?;
     Ok(started)
 }
 

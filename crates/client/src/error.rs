@@ -280,7 +280,7 @@ impl std::error::Error for RequestError {
 impl fmt::Display for Unanswered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { after, node, address, last } = self;
-        write!(f, "node {node} at {address} did not answer within {} s", after.as_secs_f64())?;
+        write!(f, "node {node} at {address} did not answer within the timeout of {} s", after.as_secs_f64())?;
         match last {
             Some(last) => write!(f, ", last: {last}"),
             None => Ok(()),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nodes::Nodes;
 use rollhouse_client::{Pool, PoolRequest, Transport};
-use rollhouse_core::{ColumnMut, ColumnRef, random_bits};
+use rollhouse_core::{ColumnMut, ColumnRef, LaneDeadlines, random_bits};
 use rollhouse_engine::{Engine, EngineConfig, Received, Reset};
 use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{EnvEntry, Registry};
@@ -229,7 +229,10 @@ fn it_is_lost_alone(lanes: &mut impl FirstDone, hangs: u32, left: &[u32]) {
 #[test]
 fn lanes_that_are_sent_behind_one_that_hangs_are_not_held_up() {
     let timing = Timing { seed: 3, hangs: Some((2, 0)), ..Timing::default() };
-    let config = EngineConfig { lane_deadline: Duration::from_secs(6), ..EngineConfig::new(LANES) };
+    let config = EngineConfig {
+        lane_deadlines: LaneDeadlines::both(Duration::from_secs(6)),
+        ..EngineConfig::new(LANES)
+    };
     let mut engine = Engine::new(&Arc::new(simulator(timing)), config, None).unwrap();
     let nodes = nodes_of(1, timing);
     let pool = |transport| pool_of(&nodes, transport, Spread::Pack);

@@ -12,6 +12,7 @@
 
 mod budget;
 mod coordinator;
+mod deadline;
 mod error;
 mod file;
 mod load;
@@ -28,6 +29,7 @@ mod traces;
 
 pub use budget::{BudgetSettings, Envs};
 pub use coordinator::{CoordinatorConfig, LeastTerm};
+pub use deadline::{Deadline, LaneDeadline};
 pub use error::{ConfigError, MAX_FILE_BYTES};
 pub use load::{Effective, Loaded, Role, Sources, load, variable};
 pub use local::{LocalConfig, LocalListen, LocalMetrics};
@@ -35,7 +37,7 @@ pub use log::{Log, LogFormat, LogLevel, LogLevels};
 pub use node::{NodeConfig, NodeJoining};
 pub use origin::Origin;
 pub use plugins::Plugins;
-pub use python::{ConnectTime, LaunchTime, Packages, Python};
+pub use python::{Packages, Python};
 pub use quantity::{Bytes, Cores, Time};
 pub use setting::{
     Bounded, Concealed, Config, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES,

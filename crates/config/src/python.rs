@@ -1,13 +1,10 @@
 //! The section of Python envs.
 
-use std::time::Duration;
-
 use rollhouse_core::EnvKind;
-use rollhouse_core::limits::{
-    CONNECT_RETRIES, MAX_CONNECT_DEADLINE, MAX_CONNECT_RETRIES, MAX_ENV_KINDS, MAX_LAUNCH_DEADLINE,
-};
+use rollhouse_core::limits::{CONNECT_DEADLINE, CONNECT_RETRIES, MAX_CONNECT_RETRIES, MAX_ENV_KINDS};
 
-use crate::quantity::{Bytes, Time};
+use crate::deadline::Deadline;
+use crate::quantity::Bytes;
 use crate::setting::{Bounded, Given, Setting, SettingValue, text};
 
 /// Settings by which a node hosts Python envs, in worker processes.
@@ -24,16 +21,16 @@ pub struct Python {
     /// Number of processes that start at a time, those of all sessions together. 0 is one per core, at least 2: more
     /// make all of them slow, and each misses its deadline.
     pub launches: Bounded<0, 1024>,
-    /// Time from the start of a process until its envs are made. Default 25 s, for large packages on cold disks; learning
+    /// Time from the start of a process until its envs are made. Default 25 s, for large packages on cold disks, at most 24 h; learning
     /// an env and starting a session's processes each may take as long, and so may each part of what is tried before
     /// ([`LAUNCHES_OF_OPENING`](rollhouse_core::limits::LAUNCHES_OF_OPENING) in all).
-    pub launch_within: LaunchTime,
+    pub launch_within: Deadline<1000>,
     /// Number of times that an env which is a client of a game or simulator tries again to connect, when its constructor or
     /// `reset` raises `ConnectionError` or `TimeoutError`. Default 120, of which the pauses grow to 1 s; 0 tells the first
     /// failure.
     pub connect_retries: Bounded<0, 10_000>,
-    /// Time from the first failure to connect until it has connected. Default 2 min. It comes on top of `launch_within`.
-    pub connect_within: ConnectTime,
+    /// Time from the first failure to connect until it has connected. Default 2 min, at most 24 h. It comes on top of `launch_within`.
+    pub connect_within: Deadline<1000>,
     /// Number of bytes of private writable memory that each process may have; 0 is no limit. Default no limit. A process
     /// that needs more fails in its allocation, which costs its lanes.
     pub memory: Bytes,
@@ -43,14 +40,6 @@ pub struct Python {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packages(pub Vec<String>);
 
-/// A time for launches, at most [`MAX_LAUNCH_DEADLINE`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LaunchTime(pub Time);
-
-/// A time for connecting, at most [`MAX_CONNECT_DEADLINE`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConnectTime(pub Time);
-
 impl Default for Python {
     fn default() -> Self {
         Self {
@@ -58,9 +47,9 @@ impl Default for Python {
             allow: Packages(vec!["gymnasium".to_owned()]),
             workers: Bounded(0),
             launches: Bounded(0),
-            launch_within: LaunchTime(Time(std::time::Duration::from_secs(25))),
+            launch_within: Deadline::seconds(25),
             connect_retries: Bounded(CONNECT_RETRIES.into()),
-            connect_within: ConnectTime(Time(MAX_CONNECT_DEADLINE)),
+            connect_within: Deadline::seconds(CONNECT_DEADLINE.as_secs()),
             memory: Bytes(0),
         }
     }
@@ -117,49 +106,6 @@ impl Setting for Packages {
     }
 }
 
-impl Setting for LaunchTime {
-    fn wanted(&self) -> String {
-        wanted_time(MAX_LAUNCH_DEADLINE)
-    }
-
-    fn set(&mut self, given: &Given) -> Result<(), String> {
-        set_time(&mut self.0, given, MAX_LAUNCH_DEADLINE)
-    }
-
-    fn show(&self) -> SettingValue {
-        self.0.show()
-    }
-}
-
-impl Setting for ConnectTime {
-    fn wanted(&self) -> String {
-        wanted_time(MAX_CONNECT_DEADLINE)
-    }
-
-    fn set(&mut self, given: &Given) -> Result<(), String> {
-        set_time(&mut self.0, given, MAX_CONNECT_DEADLINE)
-    }
-
-    fn show(&self) -> SettingValue {
-        self.0.show()
-    }
-}
-
-fn wanted_time(most: Duration) -> String {
-    format!("a time from 1 s to {} s, as in \"25 s\"", most.as_secs())
-}
-
-/// Sets a time of 1 s to `most`.
-fn set_time(to: &mut Time, given: &Given, most: Duration) -> Result<(), String> {
-    let mut time = *to;
-    time.set(given)?;
-    if time.0.as_secs() < 1 || time.0 > most {
-        return Err(String::new());
-    }
-    *to = time;
-    Ok(())
-}
-
 const _: () = assert!(MAX_CONNECT_RETRIES == 10_000, "the bound of connect_retries");
 
 #[cfg(test)]
@@ -178,15 +124,5 @@ mod tests {
         let many: Vec<String> = (0..=MAX_ENV_KINDS).map(|number| format!("p{number}")).collect();
         assert_eq!(packages.set(&Given::Word(many.join(","))), Err(format!("there are {}", many.len())));
         assert_eq!(packages.0.len(), 2, "what is refused changes nothing");
-    }
-
-    #[test]
-    fn a_launch_has_a_second_to_two_minutes() {
-        let mut within = Python::default().launch_within;
-        for (given, taken) in
-            [("1 s", true), ("2 min", true), ("999 ms", false), ("121 s", false), ("5", false)]
-        {
-            assert_eq!(within.set(&Given::Word(given.to_owned())).is_ok(), taken, "{given}");
-        }
     }
 }

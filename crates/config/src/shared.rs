@@ -6,6 +6,7 @@ use std::time::Duration;
 use rollhouse_core::WhenFull;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
 
+use crate::deadline::{Deadline, LaneDeadline};
 use crate::quantity::{Bytes, Time};
 use crate::setting::{Bounded, Given, Labels, Place, Setting, SettingValue, Uids, text};
 
@@ -27,8 +28,16 @@ pub struct Worker {
     /// which a silent connection counts as lost, so that an owner has time to dial again.
     pub lease: Time,
     /// Time that one step may take before its session is given up as hung. Default 60 s: no step of a built-in env
-    /// takes a millisecond.
+    /// takes a millisecond. Sessions of Python envs and of plug-ins have five quarters of `step_within` and `reset_within`
+    /// together, if that is more.
     pub hang_after: Time,
+    /// Time that a step of one lane of a Python env or of a plug-in may take before the lane is lost as `hung`, at most
+    /// 24 h. Default 0: two fifths of `hang_after`, at most 25 s, so that a step and the reset after it fit into it.
+    pub step_within: LaneDeadline,
+    /// The same for a reset.
+    pub reset_within: LaneDeadline,
+    /// Time from the start of a plug-in's process until its lanes are made, at most 24 h. Default 2 min.
+    pub plugin_within: Deadline<1000>,
 }
 
 /// Settings of the socket by which trainers of the node's own machine attach to its sessions' memory.
@@ -148,6 +157,9 @@ impl Worker {
             ("node.labels", &mut self.labels),
             ("node.lease", &mut self.lease),
             ("node.hang_after", &mut self.hang_after),
+            ("node.step_within", &mut self.step_within),
+            ("node.reset_within", &mut self.reset_within),
+            ("node.plugin_within", &mut self.plugin_within),
         ]
     }
 }
@@ -230,6 +242,9 @@ impl Default for Worker {
             labels: Labels::default(),
             lease: Time(Duration::from_secs(30)),
             hang_after: Time(Duration::from_secs(60)),
+            step_within: LaneDeadline::default(),
+            reset_within: LaneDeadline::default(),
+            plugin_within: Deadline::seconds(120),
         }
     }
 }

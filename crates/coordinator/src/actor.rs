@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use actix::prelude::*;
-use rollhouse_core::limits::{LAUNCHES_OF_OPENING, MAX_CONNECT_DEADLINE, MAX_LAUNCH_DEADLINE};
+use rollhouse_core::limits::{LAUNCHES_OF_OPENING, MAX_DEADLINE};
 use rollhouse_core::msgpack::Message;
 use rollhouse_core::{EnvKind, RunId, SharedBound};
 use rollhouse_replay::RealDisk;
@@ -446,7 +446,7 @@ impl Handler<Leave> for CoordinatorActor {
 /// up to [`LAUNCHES_OF_OPENING`] times.
 fn open_deadline(request: &OpenSession) -> Duration {
     if EnvKind::has_id(&request.settings.env) {
-        OPEN_DEADLINE + LAUNCHES_OF_OPENING * (MAX_LAUNCH_DEADLINE + MAX_CONNECT_DEADLINE)
+        OPEN_DEADLINE + LAUNCHES_OF_OPENING * 2 * MAX_DEADLINE
     } else {
         OPEN_DEADLINE
     }

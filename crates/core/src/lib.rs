@@ -14,6 +14,7 @@ mod budget;
 mod column;
 mod column_data;
 mod counted;
+mod deadlines;
 mod drawing;
 mod env_kind;
 mod goal;
@@ -55,6 +56,7 @@ pub use budget::{Budget, EnvTerms, Holdings, OverBudget, Scales, Weight, Workers
 pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};
 pub use column_data::ColumnData;
 pub use counted::{BadCounted, SequenceSpace, TextSpace};
+pub use deadlines::{DeadlineSettings, LaneDeadlines};
 pub use drawing::{Drawing, ElementRange, Settling};
 pub use env_kind::{EnvKind, NoEnvKind};
 pub use goal::Goal;

@@ -45,19 +45,22 @@ pub const MAX_ENV_KWARGS_BYTES: usize = 16 << 10;
 /// Maximum number of kinds of envs that a machine hosts.
 pub const MAX_ENV_KINDS: usize = 64;
 
-/// Longest time that a node may be told to give a worker process until its envs are made.
-pub const MAX_LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
+/// Longest time that may be set for a launch of a worker process, for connecting of an env, for a step and for a reset.
+pub const MAX_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 
 /// Most launches, or times as long, that opening a session of an env takes which is learned when it is asked for: to learn
 /// it; to start the try-out of one that is declared deterministic, and to play it; to have it draw itself; to try its
 /// options; and to start its lanes.
 pub const LAUNCHES_OF_OPENING: u32 = 6;
 
-/// Longest time that a node may be told to let an env try to connect to the game or simulator of which it is a client.
-pub const MAX_CONNECT_DEADLINE: Duration = Duration::from_secs(120);
+/// Time that a lane which finishes when it finishes may take for a step or a reset, unless another is set.
+pub const LANE_DEADLINE: Duration = Duration::from_secs(25);
+
+/// Time for which an env may try to connect to the game or simulator of which it is a client, unless another is set.
+pub const CONNECT_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Number of times that an env tries again to connect, unless it is told otherwise: as many as fit into
-/// [`MAX_CONNECT_DEADLINE`].
+/// [`CONNECT_DEADLINE`].
 pub const CONNECT_RETRIES: u32 = 120;
 
 /// Maximum number of times that an env may be told to try again to connect.

@@ -30,6 +30,8 @@ pub enum Beyond {
     Waits,
     /// It has what others leave until they want it: then its oldest is dropped first.
     Dropped,
+    /// It has what others leave until there is no more: then its heaviest session ends.
+    Ended,
 }
 
 impl SharedBound {
@@ -88,11 +90,15 @@ impl SharedBound {
         Self::of("bytes of the store", 100_000_000_000).reserving(6_250_000_000).dropping();
     /// Segments on the store's disk, each of which takes memory.
     pub const STORE_SEGMENTS: Self = Self::of("segments of the store", 1 << 20).reserving(1 << 16).dropping();
+    /// Bytes of memory that worker processes of Python envs have to themselves on a node, of its budget. They are measured, not
+    /// taken: so it binds when owners have all but the reserve.
+    pub const WORKER_MEMORY: Self =
+        Self::of("bytes of memory of a node's worker processes", 16 << 30).reserving(1 << 30).ending();
     /// Lanes of one session that are watched: each costs every step a few nanoseconds.
     pub const WATCHED_LANES: Self = Self::of("watched lanes of a session", 16).reserving(2);
 
     /// Every bound that is shared, in the order of the table in docs/faults.md.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::CONNECTIONS,
         Self::REQUESTS,
         Self::REQUEST_BYTES,
@@ -112,6 +118,7 @@ impl SharedBound {
         Self::WATCHERS,
         Self::WATCHED_LANES,
         Self::ATTACHED,
+        Self::WORKER_MEMORY,
         Self::SPOOL,
         Self::STORE,
         Self::STORE_SEGMENTS,
@@ -150,6 +157,10 @@ impl SharedBound {
         Self { beyond: Beyond::Waits, ..self }
     }
 
+    const fn ending(self) -> Self {
+        Self { beyond: Beyond::Ended, ..self }
+    }
+
     const fn dropping(self) -> Self {
         Self { beyond: Beyond::Dropped, ..self }
     }
@@ -164,6 +175,7 @@ impl fmt::Display for SharedBound {
             Beyond::Refused => "`busy`",
             Beyond::Waits => "waits for its turn",
             Beyond::Dropped => "its oldest go first",
+            Beyond::Ended => "its heaviest session ends when there is no more",
         };
         write!(f, "| {what} | {limit} | half of what others leave{cap} | {reserve} | {beyond} |")
     }

@@ -19,8 +19,8 @@ use std::time::Duration;
 use rollhouse_arena::{BlockRows, ObsRefs, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneSet, LaneState, SeedSchedule, Start,
-    per_episode_seed,
+    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneDeadlines, LaneSet, LaneState, SeedSchedule,
+    Start, per_episode_seed,
 };
 use rollhouse_env::{BatchEnv, BlockStep, Target};
 use rollhouse_replay::BlockRecorder;
@@ -101,7 +101,7 @@ pub(crate) struct BlockParts {
     pub(crate) recorder: Option<BlockRecorder>,
     pub(crate) status: Arc<BlockStatus>,
     /// Time that a lane may be under way, if lanes finish when they finish.
-    pub(crate) late: Option<Duration>,
+    pub(crate) late: Option<LaneDeadlines>,
 }
 
 impl Block {
@@ -128,7 +128,7 @@ impl Block {
             status: parts.status,
             under_way: parts
                 .late
-                .map(|deadline| Box::new(UnderWay::new(&action, parts.lanes.count(), deadline))),
+                .map(|deadlines| Box::new(UnderWay::new(&action, parts.lanes.count(), deadlines))),
             lanes: parts.lanes,
         };
         block.note_drawn();

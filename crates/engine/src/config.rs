@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhouse_core::{AutoresetMode, Options, SeedSchedule};
+use rollhouse_core::{AutoresetMode, LaneDeadlines, Options, SeedSchedule};
 use rollhouse_env::InstructionSet;
 
 /// Configuration of an engine.
@@ -29,9 +29,9 @@ pub struct EngineConfig {
     /// Time that a stepping thread may take for one batch before the engine gives itself up as hung. It does not bound
     /// the caller's own share of the work.
     pub step_deadline: Duration,
-    /// Time that a lane which finishes when it finishes may take for a step or a reset before it is lost as `hung`.
+    /// Times that a lane which finishes when it finishes may take for a step and for a reset before it is lost as `hung`.
     /// Lanes that are stepped by the engine's threads have none of their own.
-    pub lane_deadline: Duration,
+    pub lane_deadlines: LaneDeadlines,
 }
 
 impl EngineConfig {
@@ -49,7 +49,7 @@ impl EngineConfig {
             schedule: SeedSchedule::Continue,
             instruction_set: InstructionSet::best(),
             step_deadline: STEP_DEADLINE,
-            lane_deadline: LANE_DEADLINE,
+            lane_deadlines: LaneDeadlines::default(),
         }
     }
 }
@@ -63,7 +63,7 @@ pub const STEP_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Default time for a step or a reset of a lane that finishes when it finishes. A lane that hangs in its step and one that
 /// hangs in the reset after it are given up before their session is.
-pub const LANE_DEADLINE: Duration = Duration::from_secs(25);
+pub const LANE_DEADLINE: Duration = rollhouse_core::limits::LANE_DEADLINE;
 
 const _: () = assert!(2 * LANE_DEADLINE.as_secs() < STEP_DEADLINE.as_secs());
 

@@ -113,7 +113,7 @@ impl Setup<'_> {
                     recorder: recording.map(|run| run.block(first_lane, rows.len())),
                     status: Arc::clone(&status[first / BLOCK_LANES]),
                     lanes: BlockLanes::new(rows, first_lane),
-                    late: entry.is_late().then_some(config.lane_deadline),
+                    late: entry.is_late().then_some(config.lane_deadlines),
                 })
             })
             .collect();

@@ -12,8 +12,8 @@ use common::{counter, header, options};
 use proptest::prelude::*;
 use rollhouse_arena::Placement;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Distribution, Interruption, LaneState, OptionValue, Options,
-    Outcome, RecordRule, SeedSchedule, random_bits,
+    AutoresetMode, ColumnMut, ColumnRef, Distribution, Interruption, LaneDeadlines, LaneState, OptionValue,
+    Options, Outcome, RecordRule, SeedSchedule, random_bits,
 };
 use rollhouse_engine::{ConfigError, Engine, EngineConfig, Reset, StepError};
 use rollhouse_env::testing::{Timing, late};
@@ -152,7 +152,10 @@ fn a_lane_that_fails_is_lost_alone_and_comes_back_in_its_own_time() {
 #[test]
 fn a_lane_that_connects_is_not_given_up_at_its_deadline() {
     let timing = Timing { seed: 1, hangs: Some((66, 2)), connects: 3, ..Timing::default() };
-    let config = EngineConfig { lane_deadline: Duration::from_millis(20), ..EngineConfig::new(70) };
+    let config = EngineConfig {
+        lane_deadlines: LaneDeadlines::both(Duration::from_millis(20)),
+        ..EngineConfig::new(70)
+    };
     let mut engine = counting(&[1_000_000; 70], &[-1; 70], timing, config);
     engine.reset(&Reset::all()).unwrap();
     for at in 1..=4u32 {
@@ -258,7 +261,10 @@ fn first_done_does_not_wait_for_its_slowest_lane() {
 #[test]
 fn a_lane_that_hangs_is_received_as_lost_when_its_deadline_passes() {
     let timing = Timing { hangs: Some((1, 0)), ..Timing::default() };
-    let config = EngineConfig { lane_deadline: Duration::from_millis(200), ..EngineConfig::new(2) };
+    let config = EngineConfig {
+        lane_deadlines: LaneDeadlines::both(Duration::from_millis(200)),
+        ..EngineConfig::new(2)
+    };
     let mut engine = counting(&[9, 9], &[-1, -1], timing, config);
     engine.reset(&Reset::all()).unwrap();
     engine.send(&[0, 1], ColumnRef::I64(&[3, 3])).unwrap();

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use common::{act, header};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, Determinism, EnvSpec, Interruption, LaneSet, OptionSpec, OptionValue, Options,
-    RecordRule, Space, Start,
+    AutoresetMode, ColumnMut, Determinism, EnvSpec, Interruption, LaneDeadlines, LaneSet, OptionSpec,
+    OptionValue, Options, RecordRule, Space, Start,
 };
 use rollhouse_engine::{Engine, EngineConfig, LaneOptions, Reset};
 use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, MakeError, Post};
@@ -170,7 +170,7 @@ impl LateLanes for Slow {
         }
         Collected { done: steps | resets, terminated, lost, ..Collected::default() }
     }
-    fn give_up(&mut self, lanes: LaneSet) -> LaneSet {
+    fn give_up(&mut self, lanes: LaneSet, _why: &str) -> LaneSet {
         self.pass(At::GiveUp);
         self.steps &= !lanes;
         self.resets &= !lanes;
@@ -253,7 +253,7 @@ fn a_panic_in_any_method_of_late_lanes_loses_their_block_alone_and_the_others_st
         let entry = Arc::new(entry(&fuse));
         let config = EngineConfig {
             autoreset: AutoresetMode::NextStep,
-            lane_deadline: Duration::from_millis(50),
+            lane_deadlines: LaneDeadlines::both(Duration::from_millis(50)),
             ..EngineConfig::new(LANES)
         };
         let recorder =

@@ -35,12 +35,12 @@ pub trait LateLanes {
     /// of other lanes are left alone.
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected;
 
-    /// Gives up lanes that have been under way for too long. They are lost until
+    /// Gives up lanes that have been under way for too long, for the reason `why`. They are lost until
     /// [`BatchEnv::revive`](crate::BatchEnv::revive) has made them anew, and what they still do is not heard.
     ///
     /// Returns all lanes of this block that are lost by it: where lanes live in one process, its end takes others along
     /// that are under way. Lanes of other blocks that are lost by it are collected there.
-    fn give_up(&mut self, lanes: LaneSet) -> LaneSet;
+    fn give_up(&mut self, lanes: LaneSet, why: &str) -> LaneSet;
 
     /// Returns the lanes under way that wait for something to which their env tries to connect. They are not given up at the
     /// time that lanes have; it is asked when that is over, and each time once more. How long it goes on is bounded here.

@@ -321,7 +321,7 @@ impl LateLanes for Delayed {
         Collected { done: free & !lost, terminated, truncated, lost, hung: LaneSet::NONE }
     }
 
-    fn give_up(&mut self, lanes: LaneSet) -> LaneSet {
+    fn give_up(&mut self, lanes: LaneSet, _why: &str) -> LaneSet {
         self.steps &= !lanes;
         self.resets &= !lanes;
         self.hung |= lanes;

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use rollhouse_core::LaneDeadlines;
+
 use crate::connect_watch::ConnectWatch;
 use crate::launcher::Launcher;
 
@@ -27,6 +29,8 @@ pub struct HostConfig {
     /// connect in a command; `None` waits for ever. What is left of the launch deadline is not taken away: a worker whose
     /// launch may last for ever may connect for ever as it starts.
     pub connect_deadline: Option<Duration>,
+    /// Times that lanes may take for what is waited for here, and the settings of all times, which losses name.
+    pub lane_deadlines: LaneDeadlines,
     /// Watch that shows how often workers have tried to connect.
     pub connect_watch: ConnectWatch,
     /// Bound on the number of processes that launch at a time, with those of other hosts that have a clone of it.

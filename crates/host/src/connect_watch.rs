@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rollhouse_core::limits::{CONNECT_RETRIES, MAX_CONNECT_DEADLINE, MAX_CONNECT_RETRIES};
+use rollhouse_core::limits::{CONNECT_DEADLINE, CONNECT_RETRIES, MAX_CONNECT_RETRIES};
 
 /// Rules by which envs that are clients of something try again to connect to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) struct Tries {
 
 impl Default for Connect {
     fn default() -> Self {
-        Self { retries: CONNECT_RETRIES, deadline: MAX_CONNECT_DEADLINE }
+        Self { retries: CONNECT_RETRIES, deadline: CONNECT_DEADLINE }
     }
 }
 

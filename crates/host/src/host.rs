@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::{Patience, SharedMemory};
+use rollhouse_core::{DeadlineSettings, LaneDeadlines};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::info;
 
@@ -29,6 +30,8 @@ use crate::worker_slot::{AtStart, Memories, WorkerSlot, new_bell};
 #[derive(Debug)]
 pub struct Host {
     supervisor: Supervisor,
+    launch_deadline: Option<Duration>,
+    lane_deadlines: LaneDeadlines,
     launcher: Launcher,
     connect_watch: ConnectWatch,
     /// The workers' place in a census, if they are counted.
@@ -140,6 +143,8 @@ impl Host {
                 (config.launch_deadline, config.connect_deadline),
                 seed,
             ),
+            launch_deadline: config.launch_deadline,
+            lane_deadlines: config.lane_deadlines,
             launcher: config.launcher,
             connect_watch: config.connect_watch,
             counting: None,
@@ -200,6 +205,11 @@ impl Host {
     #[inline]
     pub fn memories(&self) -> Memories<'_> {
         Memories::of_slots(&self.slots)
+    }
+
+    /// Returns the times that lanes may take for what is waited for here.
+    pub(crate) const fn lane_deadlines(&self) -> LaneDeadlines {
+        self.lane_deadlines
     }
 
     /// Returns the number of workers.
@@ -379,15 +389,17 @@ impl Host {
             return;
         }
         let deadline = Instant::now() + grace;
+        let mut ending = Vec::new();
         for (worker, slot) in self.slots.iter_mut().enumerate() {
             let Some(process) = slot.process.take() else { continue };
             slot.counted = None;
             if self.supervisor.state(worker) == WorkerState::Idle {
                 process.ends_within(deadline.saturating_duration_since(Instant::now()));
             }
-            process.end();
+            ending.push(process);
             (slot.socket, slot.launching, slot.tries) = (None, None, None);
         }
+        Process::end_all(ending);
         self.show_tries();
         self.ended = true;
     }
@@ -659,9 +671,15 @@ impl Host {
                     let mut detail = match (&what, cause) {
                         (_, Cause::ConnectTimedOut) => {
                             let retries = tries.map_or(0, |tries| tries.retries);
-                            format!("killed at its deadline as it tried to connect, after {retries} retries")
+                            let (time, set) =
+                                (self.supervisor.connect_deadline(), |names: Names| names.connect);
+                            let late = self.killed_after(time, set);
+                            format!("{late}, as it tried to connect, after {retries} retries")
                         }
-                        (_, Cause::Hung | Cause::LaunchTimedOut) => "killed at its deadline".to_owned(),
+                        (_, Cause::LaunchTimedOut) => {
+                            self.killed_after(self.launch_deadline, |names| names.launch)
+                        }
+                        (_, Cause::Hung) => "killed at its deadline".to_owned(),
                         (Some(what), Cause::Died) => {
                             ended.map_or_else(|| what.clone(), |ended| format!("{what}: {ended}"))
                         }
@@ -674,6 +692,13 @@ impl Host {
                 }
             }
         }
+    }
+
+    /// Says that a worker that was not ready in time was killed, and which setting sets the time.
+    fn killed_after(&self, time: Option<Duration>, setting: impl Fn(Names) -> &'static str) -> String {
+        let time = time.map(|time| format!(" of {time:?}")).unwrap_or_default();
+        let setting = self.lane_deadlines.settings.map(|names| format!(", which `{}` sets", setting(names)));
+        format!("killed at its deadline{time}{}", setting.unwrap_or_default())
     }
 
     fn launch(&mut self, worker: usize) {
@@ -694,6 +719,8 @@ impl Drop for Host {
         self.end(Duration::ZERO);
     }
 }
+
+type Names = &'static DeadlineSettings;
 
 /// Time after which a launch is tried again for which there was no room.
 const ROOM_RETRY: Duration = Duration::from_millis(50);

@@ -31,13 +31,14 @@
 //! No worker reaches another's memory, and one that is started again gets a new one: what a worker that has run wild
 //! writes, and what a process writes that it left behind, is seen by nobody but the host, which checks it.
 //!
-//! Nothing outlives the host: a worker watches its parent and ends its own process group when that is gone,
-//! and the host ends a worker's whole group before it forgets it. Descriptors are passed explicitly;
+//! Nothing outlives the host: a worker watches its parent and ends itself and all that it started when that is gone, and
+//! the host ends both before it forgets a worker. What a worker started is its control group, where this process may make
+//! one, else its process group, its descendants and whatever has its mark in its environment. Descriptors are passed explicitly;
 //! memories are memfds, so no file stays behind.
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
-//! | watch | thread `rollhouse-watch` of the worker process | ends with the process | ends the process group, as it does when the parent is gone |
+//! | watch | thread `rollhouse-watch` of the worker process | ends with the process | ends the process and what it started, as it does when the parent is gone |
 //!
 //! Not a goal: other operating systems than Linux. Start reading at [`Supervisor`], which decides, then [`Host`], which
 //! acts; for Python envs at [`PythonHost`], then `workforce.rs`, which has the states of a lane; for plug-ins at
@@ -45,9 +46,12 @@
 #![forbid(unsafe_code)]
 
 mod census;
+mod children;
 mod config;
 mod connect_watch;
 mod control;
+mod control_group;
+mod descendants;
 mod description;
 mod error;
 mod hashing;
@@ -68,7 +72,8 @@ mod worker_block;
 mod worker_slot;
 mod workforce;
 
-pub use census::{Census, Counted, MAX_LOOKED_AT};
+pub use census::{Census, Counted, Holder, MAX_LOOKED_AT};
+pub use children::{adopt_orphans, reap_orphans};
 pub use config::{Environment, HostConfig, MAX_WORKERS, Output, Program};
 pub use connect_watch::{Connect, ConnectWatch};
 pub use control::INLINE_BYTES;

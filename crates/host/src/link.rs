@@ -11,14 +11,16 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, getpgrp, getpid, getppid, kill_process_group};
 
 use crate::control::{DATA_OFFSET, INLINE_BYTES, Lines, Payload};
+use crate::control_group::kill_own_group;
+use crate::descendants::{Mark, Root, kill_descendants};
 use crate::error::LinkError;
 use crate::message::{self, MAX_MESSAGE_BYTES, Message, Received, Tag};
 use crate::process::watched;
 
 /// Connection of a worker process to the host that started it.
 ///
-/// While it exists, a thread of its own watches the host: when the host ends or hangs up, the worker's whole process
-/// group is killed at once, whatever its other threads are doing.
+/// While it exists, a thread of its own watches the host: when the host ends or hangs up, the worker and all that it
+/// started are killed at once, whatever its other threads are doing.
 #[derive(Debug)]
 pub struct Link {
     socket: Arc<OwnedFd>,
@@ -262,20 +264,25 @@ fn watch(host: u32, socket: Arc<OwnedFd>) -> Result<(), LinkError> {
     if getppid().map(Pid::as_raw_pid).map(i32::unsigned_abs) != Some(host) {
         return Err(LinkError::HostGone);
     }
+    // What runs here may change its environment.
+    let mark = Mark::of_this_process();
     // Task: watch.
     std::thread::Builder::new().name("rollhouse-watch".to_owned()).spawn(move || {
         loop {
             let mut fds =
                 [PollFd::new(&parent, PollFlags::IN), PollFd::from_borrowed_fd(socket.as_fd(), HUNG_UP)];
             if poll(&mut fds, None).is_ok_and(|ready| ready > 0) {
-                end_own_group();
+                end_all(host, mark.as_ref());
             }
         }
     })?;
     Ok(())
 }
 
-fn end_own_group() {
+/// Ends this process, a worker of `host`, and what it started.
+fn end_all(host: u32, mark: Option<&Mark>) {
+    kill_own_group(host);
+    kill_descendants(&[Root { process: getpid(), mark }]);
     let group = getpgrp();
     // Whoever started this by hand, in a group that is not its own, loses this process alone.
     let _ = if group == getpid() {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_PLUGINS};
-use rollhouse_core::{EnvSpec, Options, Plugin};
+use rollhouse_core::{EnvSpec, LaneDeadlines, Options, Plugin};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, Registry};
 use rollhouse_plugin::{PluginError, PluginFault};
 
@@ -49,6 +49,8 @@ pub struct PluginHost {
     pub workers: Option<usize>,
     /// Maximum time from the start of a process until its lanes are made. The first one tries the envs out.
     pub launch_deadline: Duration,
+    /// Times that lanes may take for what is waited for here, as verifying does: an engine has its own.
+    pub lane_deadlines: LaneDeadlines,
     /// Bound on the number of processes that launch at a time.
     pub launcher: Launcher,
     /// Census in which the processes of sessions are counted; `None` if nobody looks.
@@ -175,6 +177,7 @@ impl PluginHost {
             launch_deadline,
             // Its workers do not connect.
             connect_deadline: None,
+            lane_deadlines: self.lane_deadlines,
             connect_watch: ConnectWatch::default(),
             launcher: self.launcher.clone(),
             max_answer_bytes: MAX_ANSWER_BYTES,
@@ -212,7 +215,7 @@ impl Session {
         let mut host = Host::start(self.host.config(ranges.iter().map(hello).collect())?)?;
         let of = |range: &Range<usize>| lanes.min(range.end * BLOCK_LANES) - range.start * BLOCK_LANES;
         if let Some(census) = &self.host.census {
-            host.count_by(census.counting(&self.spec.id, ranges.iter().map(of)));
+            host.count_by(census.counting(&self.spec.id, ranges.iter().map(of), None));
         }
         host.share(bytes)?;
         let expected = Answer::Made { file: self.file, spec: self.spec.clone() };

@@ -9,16 +9,24 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_group, pidfd_open, prlimit};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_group, pidfd_open, pidfd_send_signal, prlimit,
+};
 
+use crate::children;
 use crate::config::{Environment, Output, Program};
+use crate::control_group::ControlGroup;
+use crate::descendants::{MARK, Mark, Root, kill_descendants};
 use crate::log::Log;
 
-/// A process that leads its own group.
+/// A process that leads its own group, and what it starts.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
     pid: Pid,
+    mark: Mark,
+    /// Control group that it and all that it starts are in, where there may be one.
+    control_group: Option<ControlGroup>,
     /// Descriptor that becomes readable when the process ends. It stays readable after others have reaped the process.
     pidfd: OwnedFd,
     /// Output of the process, if it is kept.
@@ -28,12 +36,18 @@ pub(crate) struct Process {
 impl Process {
     /// Executes the program with `socket` as its standard input.
     pub(crate) fn spawn(program: &Program, socket: OwnedFd) -> io::Result<Self> {
+        Self::spawn_in(ControlGroup::make(), program, socket)
+    }
+
+    fn spawn_in(control_group: Option<ControlGroup>, program: &Program, socket: OwnedFd) -> io::Result<Self> {
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).stdin(Stdio::from(socket)).process_group(0);
         if let Environment::Only(names) = program.environment {
             let kept = std::env::vars_os().filter(|(name, _)| is_named(name, names));
             command.env_clear().envs(kept);
         }
+        let mark = Mark::draw();
+        command.env(MARK, mark.value());
         let log = match program.output {
             Output::Inherited => None,
             Output::Kept => {
@@ -42,13 +56,15 @@ impl Process {
                 Some(log)
             }
         };
-        let mut child = command.spawn()?;
+        let mut child = children::started(|| command.spawn())?;
         let pid = Pid::from_child(&child);
+        let control_group = control_group.filter(|group| group.take(child.id()).is_ok());
         match limited(pid, program.memory).map_err(io::Error::from).and_then(|()| watched(pid)) {
-            Ok(pidfd) => Ok(Self { child, pid, pidfd, log }),
+            Ok(pidfd) => Ok(Self { child, pid, mark, control_group, pidfd, log }),
             Err(error) => {
                 child.kill()?;
                 child.wait()?;
+                children::reaped(child.id());
                 Err(error)
             }
         }
@@ -88,15 +104,55 @@ impl Process {
         }
     }
 
-    /// Kills the rest of the process's group and reaps the process. Returns how it ended, if that can be known, and the
-    /// last lines of its output, if they were kept.
+    /// Kills the process and all that it started, and reaps it. Returns how it ended, if that can be known, and the last
+    /// lines of its output, if they were kept.
     ///
-    /// The group is killed before the leader is reaped: until then its id cannot belong to another group. Blocks for up
-    /// to a second for a process that the kernel cannot end yet; such a process stays a zombie.
+    /// Blocks for up to a second for a process that the kernel cannot end yet; such a process stays a zombie.
     pub(crate) fn end(mut self) -> (Option<ExitStatus>, String) {
-        // An error means that there is nothing left to kill.
-        let _ = kill_process_group(self.pid, Signal::KILL);
+        self.kill_first();
+        Self::kill_rest(std::slice::from_ref(&self));
+        self.reap()
+    }
+
+    /// Ends several processes as [`Process::end`] does, at the cost of one.
+    pub(crate) fn end_all(mut processes: Vec<Self>) {
+        processes.iter_mut().for_each(Self::kill_first);
+        Self::kill_rest(&processes);
+        processes.into_iter().for_each(|process| drop(process.reap()));
+    }
+
+    /// Kills the process's control group. Without one the process is stopped, so that it starts nothing while what it has
+    /// started is looked for.
+    fn kill_first(&mut self) {
+        if self.control_group.as_ref().is_some_and(|group| group.kill().is_err()) {
+            self.control_group = None;
+        }
+        if self.control_group.is_none() {
+            // An error means that it has ended.
+            let _stopped = pidfd_send_signal(&self.pidfd, Signal::STOP);
+        }
+    }
+
+    /// Kills what processes without a control group have started, and the rest of each one's process group.
+    fn kill_rest(processes: &[Self]) {
+        let outside = processes.iter().filter(|process| process.control_group.is_none());
+        let roots: Vec<_> =
+            outside.map(|process| Root { process: process.pid, mark: Some(&process.mark) }).collect();
+        if !roots.is_empty() {
+            kill_descendants(&roots);
+        }
+        for process in processes {
+            // The leader is not reaped yet: so its id cannot belong to another group. An error means that there is nothing
+            // left to kill.
+            let _killed = kill_process_group(process.pid, Signal::KILL);
+        }
+    }
+
+    fn reap(mut self) -> (Option<ExitStatus>, String) {
         let ended = if self.ends_within(REAP_PATIENCE) { self.child.wait().ok() } else { None };
+        if ended.is_some() {
+            children::reaped(self.child.id());
+        }
         self.drain_log();
         (ended, self.log.as_ref().map(Log::last_lines).unwrap_or_default())
     }
@@ -158,6 +214,56 @@ mod tests {
             Program { path: "/bin/sh".into(), arguments, environment, output: Output::Kept, memory };
         let (_, socket) = pair().unwrap();
         Process::spawn(&program, socket).unwrap()
+    }
+
+    fn shell_of(group: Option<ControlGroup>, script: &str) -> Process {
+        let (environment, output, memory) = (Environment::Inherited, Output::Kept, None);
+        let arguments = vec!["-c".into(), script.into()];
+        let program = Program { path: "/bin/sh".into(), arguments, environment, output, memory };
+        let (_, socket) = pair().unwrap();
+        Process::spawn_in(group, &program, socket).unwrap()
+    }
+
+    /// Waits until a file that a process writes has a whole line, and returns that.
+    fn line_of(path: &std::path::Path) -> String {
+        loop {
+            match std::fs::read_to_string(path) {
+                Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
+                _ => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Symptom: a game that an env had started with a session of its own outlived its worker. Cause: the worker's process
+    /// group was ended and nothing else. Fix: its control group is, or all that descends from it or has its mark.
+    #[test]
+    fn what_a_process_started_ends_with_it_whatever_session_and_environment_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("game");
+        let lives = |id: &str| {
+            let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        let game = format!("setsid sh -c 'echo $$ > {}; exec sleep 1000'", file.display());
+        // A living worker's child without an environment, and what is left of a worker that has ended.
+        let bare = format!("env -i PATH=$PATH {game} & wait");
+        let orphan = format!("{game} & while [ ! -s {} ]; do :; done; exit 7", file.display());
+        for grouped in [true, false] {
+            for script in [&bare, &orphan] {
+                let _gone = std::fs::remove_file(&file);
+                let group = if grouped { ControlGroup::make() } else { None };
+                let process = shell_of(group, script);
+                let game = line_of(&file);
+                if script == &orphan {
+                    assert!(process.ends_within(Duration::from_secs(60)));
+                }
+                assert!(lives(&game), "{script}");
+                process.end();
+                while lives(&game) {
+                    std::thread::yield_now();
+                }
+            }
+        }
     }
 
     #[test]

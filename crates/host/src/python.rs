@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KWARGS_BYTES};
-use rollhouse_core::{Determinism, EnvKind, EnvSpec, Options, Space};
+use rollhouse_core::{Determinism, EnvKind, EnvSpec, LaneDeadlines, Options, Space};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, spec_hash};
 use serde::Serialize;
 use tracing::warn;
 
-use crate::census::Census;
+use crate::census::{Census, Holder};
 use crate::config::{Environment, HostConfig, Output, Program};
 use crate::connect_watch::{Connect, ConnectWatch};
 use crate::description::{ActionMask, Description, DescriptionError, MAX_ANSWER_BYTES};
@@ -39,6 +39,8 @@ pub struct PythonHost {
     pub workers: Option<usize>,
     /// Maximum time from the start of a process until its envs are made.
     pub launch_deadline: Duration,
+    /// Times that lanes may take for what is waited for here, as verifying does: an engine has its own.
+    pub lane_deadlines: LaneDeadlines,
     /// Rules by which envs that are clients of something try again to connect to it.
     pub connect: Connect,
     /// Bound on the number of processes that launch at a time.
@@ -162,11 +164,16 @@ impl LearnedEnv {
     /// those that connect, the connect deadline. It fails if a worker fails. So does trying options
     /// ([`EnvEntry::check_drawn`]), of an env that declares some: a worker begins an episode with each set that is new.
     pub fn entry(self: &Arc<Self>, watch: &ConnectWatch) -> EnvEntry {
+        self.entry_for(watch, None)
+    }
+
+    /// Returns the entry as [`LearnedEnv::entry`] does, whose workers are a session's: they count as its owner's in the census.
+    pub fn entry_for(self: &Arc<Self>, watch: &ConnectWatch, holder: Option<Holder>) -> EnvEntry {
         let refused = |error| MakeError::Refused { source: Box::new(error) };
-        let (learned, connecting) = (Arc::clone(self), watch.clone());
+        let (learned, connecting, holder) = (Arc::clone(self), watch.clone(), holder.map(Arc::new));
         let entry = EnvEntry::late(self.spec.clone(), move |options| {
             let LearnedEnv { host, env, spec, answer, .. } = &*learned;
-            host.blocks((env, spec, answer), options, &connecting).map_err(refused)
+            host.blocks((env, spec, answer), options, (&connecting, holder.clone())).map_err(refused)
         });
         let entry = entry.with_arguments(self.env.arguments());
         let entry = match self.drawn {
@@ -260,7 +267,7 @@ impl PythonHost {
 
     /// Tries out an env that is declared deterministic, and returns a hash of what it showed.
     fn try_out(&self, known: Known<'_>, watch: &ConnectWatch) -> Result<u64, PythonError> {
-        let mut workforce = self.workforce(known, TryOut::RANGES.to_vec(), watch)?;
+        let mut workforce = self.workforce(known, TryOut::RANGES.to_vec(), (watch, None))?;
         let defaults = Options::check(&known.1.options, &[]).unwrap_or_default();
         TryOut::RANGES.into_iter().flatten().for_each(|lane| workforce.set_options(lane, &defaults));
         Ok(TryOut::new(workforce, known.1, self.launch_deadline).run()?)
@@ -271,10 +278,10 @@ impl PythonHost {
         &self,
         known: Known<'_>,
         options: &[Options],
-        watch: &ConnectWatch,
+        (watch, holder): (&ConnectWatch, Option<Arc<Holder>>),
     ) -> Result<Vec<Box<dyn BatchEnv>>, PythonError> {
         let lanes = options.len();
-        let mut workforce = self.workforce(known, spread(lanes, self.workers), watch)?;
+        let mut workforce = self.workforce(known, spread(lanes, self.workers), (watch, holder))?;
         options.iter().enumerate().for_each(|(lane, options)| workforce.set_options(lane, options));
         Ok(WorkerBlock::all(&Arc::new(Mutex::new(workforce)), lanes))
     }
@@ -284,7 +291,7 @@ impl PythonHost {
         &self,
         (env, spec, answer): Known<'_>,
         ranges: Vec<Range<usize>>,
-        watch: &ConnectWatch,
+        (watch, holder): (&ConnectWatch, Option<Arc<Holder>>),
     ) -> Result<Workforce, PythonError> {
         let record = Record::of(spec);
         let mask = Description::read(answer)?.action_mask;
@@ -296,7 +303,7 @@ impl PythonHost {
         };
         let mut host = Host::start(self.config(ranges.iter().map(hello).collect(), watch))?;
         if let Some(census) = &self.census {
-            host.count_by(census.counting(&env.id, ranges.iter().map(Range::len)));
+            host.count_by(census.counting(&env.id, ranges.iter().map(Range::len), holder));
         }
         host.share(bytes)?;
         let mut workforce = Workforce::new(host, record, answer.to_vec(), ranges);
@@ -337,6 +344,7 @@ impl PythonHost {
             launch_at_start,
             launch_deadline,
             connect_deadline: Some(self.connect.deadline),
+            lane_deadlines: self.lane_deadlines,
             connect_watch: watch.clone(),
             launcher: self.launcher.clone(),
             max_answer_bytes: MAX_ANSWER_BYTES,

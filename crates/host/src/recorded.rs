@@ -85,6 +85,7 @@ mod tests {
             allow: Vec::new(),
             workers: None,
             launch_deadline: std::time::Duration::from_secs(1),
+            lane_deadlines: rollhouse_core::LaneDeadlines::default(),
             connect: crate::Connect::default(),
             launcher: Launcher::new(1),
             memory: None,

@@ -37,18 +37,20 @@ impl WorkerBlock {
         blocks.collect()
     }
 
-    /// Posts, and waits until all lanes have answered or are lost. Lanes that take longer than [`LANE_PATIENCE`] are given
-    /// up.
+    /// Posts, and waits until all lanes have answered or are lost. Lanes that take longer than the deadline of what they do,
+    /// or the longer of both, are given up.
     fn complete(&mut self, post: Post<'_>, rows: LateRows<'_, '_>) -> Collected {
         let mut missing = (post.step | post.reset) & LaneSet::first(self.lanes.len());
         let mut all = Collected::default();
         self.post(post);
         self.flush();
-        let deadline = Instant::now() + LANE_PATIENCE;
+        let deadlines = self.workforce.lock().deadlines();
+        let (time, resetting) = deadlines.longest(!post.step.is_empty(), !post.reset.is_empty());
+        let deadline = Instant::now() + time;
         while !missing.is_empty() {
             self.wait(deadline.min(Instant::now() + LOOK_AGAIN));
             if deadline <= Instant::now() {
-                let hung = self.give_up(missing);
+                let hung = self.give_up(missing, &deadlines.why_hung(resetting));
                 missing &= !hung;
                 all.add(Collected { hung, ..Collected::default() });
             }
@@ -82,8 +84,8 @@ impl LateLanes for WorkerBlock {
         collected
     }
 
-    fn give_up(&mut self, lanes: LaneSet) -> LaneSet {
-        self.workforce.lock().give_up(self.lanes.clone(), lanes)
+    fn give_up(&mut self, lanes: LaneSet, why: &str) -> LaneSet {
+        self.workforce.lock().give_up(self.lanes.clone(), lanes, why)
     }
 
     fn connecting(&mut self) -> LaneSet {
@@ -193,5 +195,3 @@ impl OwnWorkers {
 }
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Time that a lane may take where no engine has a deadline of its own.
-const LANE_PATIENCE: Duration = Duration::from_secs(25);

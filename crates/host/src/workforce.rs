@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::SharedMemory;
-use rollhouse_core::{LaneSet, Options, Start, StateHasher, Verdict};
+use rollhouse_core::{LaneDeadlines, LaneSet, Options, Start, StateHasher, Verdict};
 use rollhouse_env::{Collected, LateRows, Post};
 use serde::Deserialize;
 use tracing::warn;
@@ -111,6 +111,11 @@ impl Workforce {
         }
         self.lanes.iter_mut().for_each(|lane| lane.stage = Stage::Ready);
         Ok(())
+    }
+
+    /// Returns the times that lanes may take for what is waited for here.
+    pub(crate) const fn deadlines(&self) -> LaneDeadlines {
+        self.host.lane_deadlines()
     }
 
     /// Gives a lane's next reset a seed.
@@ -353,11 +358,14 @@ impl Workforce {
     }
 
     /// Gives up lanes of a block with their workers, as [`rollhouse_env::LateLanes::give_up`] has it.
-    pub(crate) fn give_up(&mut self, block: Range<usize>, lanes: LaneSet) -> LaneSet {
+    pub(crate) fn give_up(&mut self, block: Range<usize>, lanes: LaneSet, why: &str) -> LaneSet {
         for index in lanes & LaneSet::first(block.len()) {
             let lane = &self.lanes[block.start + index];
             if matches!(lane.stage, Stage::Waiting(_) | Stage::UnderWay(_)) {
-                self.end_worker(lane.worker, false);
+                let worker = lane.worker;
+                warn!(worker, why, "a worker is given up, with its lanes");
+                self.fail_lanes(worker, true, why);
+                self.end_worker(worker, false);
             }
         }
         let mut lost = LaneSet::NONE;

@@ -73,6 +73,7 @@ fn config(
         launch_at_start: 1,
         launch_deadline,
         connect_deadline,
+        lane_deadlines: rollhouse_core::LaneDeadlines::default(),
         connect_watch,
         launcher,
         max_answer_bytes: MAX_ANSWER_BYTES,

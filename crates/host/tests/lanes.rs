@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Distribution, LaneSet, OptionValue, Options, Start,
+    AutoresetMode, ColumnMut, ColumnRef, Distribution, LaneDeadlines, LaneSet, OptionValue, Options, Start,
 };
 use rollhouse_engine::{Engine, EngineConfig, LaneOptions, OptionsError, Reset, StepError};
 use rollhouse_env::{
@@ -117,6 +117,7 @@ fn watched_entry(
         allow: vec!["lanes".to_owned()],
         workers: Some(workers),
         launch_deadline: Duration::from_secs(60),
+        lane_deadlines: LaneDeadlines::default(),
         connect: Connect::default(),
         launcher: Launcher::new(2),
         memory: None,
@@ -200,9 +201,9 @@ fn a_lane_is_collected_while_its_neighbour_in_the_same_process_hangs_and_the_hun
     four.post(LaneSet::first(4), LaneSet::NONE);
     assert_eq!(four.collect_all(3).done, lanes(&[0, 2, 3]));
     let late = four.block.late().unwrap();
-    assert_eq!(late.give_up(lanes(&[1])), lanes(&[1]));
+    assert_eq!(late.give_up(lanes(&[1]), "late"), lanes(&[1]));
     // Its neighbour had nothing to do; when it is asked for it is told that something it shares was late.
-    assert_eq!(late.give_up(lanes(&[0, 1])), LaneSet::NONE);
+    assert_eq!(late.give_up(lanes(&[0, 1]), "late"), LaneSet::NONE);
     let collected = four.step();
     assert_eq!((collected.done, collected.lost, collected.hung), (lanes(&[2, 3]), lanes(&[1]), lanes(&[0])));
     assert_eq!(four.pair(2), [12.0, 3.0]);
@@ -241,7 +242,7 @@ fn lanes_whose_worker_connects_are_told_apart_from_others_under_way() {
         late.wait(Instant::now() + Duration::from_millis(20));
     }
     assert_eq!(late.connecting(), lanes(&[1]));
-    assert_eq!(late.give_up(lanes(&[1])), lanes(&[1]));
+    assert_eq!(late.give_up(lanes(&[1]), "late"), lanes(&[1]));
     assert_eq!(late.connecting(), LaneSet::NONE);
 }
 
@@ -321,7 +322,7 @@ fn a_worker_that_writes_over_all_memory_that_it_reaches_costs_its_own_lanes_and_
         assert_eq!(collected.done & others, others, "{fault}");
         expect_others(&four, 2);
         if fault == "fill and hang" {
-            let _ = four.block.late().unwrap().give_up(LaneSet::first(4));
+            let _ = four.block.late().unwrap().give_up(LaneSet::first(4), "a step took longer than 1s");
         } else if collected.lanes() != LaneSet::first(4) {
             let over = collected.lanes();
             let _ = four.collect_until(|later| over | later == LaneSet::first(4));

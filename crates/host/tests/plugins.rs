@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Distribution, GameResult, LaneSet, LaneState, OptionValue, Options,
-    Plugin, Start, Verdict, random_bits,
+    AutoresetMode, ColumnMut, ColumnRef, Distribution, GameResult, LaneDeadlines, LaneSet, LaneState,
+    OptionValue, Options, Plugin, Start, Verdict, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, Registry};
@@ -209,7 +209,11 @@ fn broken(folder: &Folder, path: &Path, fault: i64, deadline: Duration) -> (Stat
     let mut whole = engine(&trusted, EngineConfig::new(LANES));
     let mut given = vec![options(&isolated, 0, 0); LANES];
     given[BLOCK_LANES + 6] = options(&isolated, fault, 4);
-    let config = EngineConfig { options: given, lane_deadline: deadline, ..EngineConfig::new(LANES) };
+    let config = EngineConfig {
+        options: given,
+        lane_deadlines: LaneDeadlines::both(deadline),
+        ..EngineConfig::new(LANES)
+    };
     let mut engine = engine(&isolated, config);
     let mut states = Vec::new();
     for number in 0..60 {

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{RunId, WhenFull};
+use rollhouse_core::{LaneDeadlines, RunId, WhenFull};
 use rollhouse_env::Registry;
 use rollhouse_host::PythonHost;
 use rollhouse_replay::RecorderConfig;
 use rollhouse_wire::{Identity, JoinedFolder, Settings};
 
+use crate::deadlines::Deadlines;
 use crate::{AttachConfig, HANG_DEADLINE, NodeBudget, ShipperConfig, ShippingConfig};
 
 /// The settings that a node of a cluster is started with.
@@ -73,8 +74,14 @@ pub struct SteppingConfig {
     pub threads: NonZeroUsize,
     /// Most batches that may wait for a thread that computes, and for one that waits.
     pub queue: usize,
-    /// Time that one step may take before its session is given up as hung.
+    /// Time that one step may take before its session is given up as hung. Sessions whose lanes finish when they finish have
+    /// five quarters of the times of a step and of a reset, if that is more.
     pub hang_deadline: Duration,
+    /// Time that a step of a lane that finishes when it finishes may take; `None` is two fifths of `hang_deadline`, at most
+    /// [`LANE_DEADLINE`](rollhouse_core::limits::LANE_DEADLINE).
+    pub step_deadline: Option<Duration>,
+    /// The same for a reset.
+    pub reset_deadline: Option<Duration>,
 }
 
 /// The settings with which a node records what it steps.
@@ -117,6 +124,13 @@ impl ClusterNodeConfig {
     }
 }
 
+impl SteppingConfig {
+    /// Returns the times of lanes that finish when they finish.
+    pub fn lane_deadlines(&self) -> LaneDeadlines {
+        Deadlines::of(self).of_lanes()
+    }
+}
+
 impl Default for SteppingConfig {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -125,6 +139,8 @@ impl Default for SteppingConfig {
             threads,
             queue: WORK_QUEUE,
             hang_deadline: HANG_DEADLINE,
+            step_deadline: None,
+            reset_deadline: None,
         }
     }
 }

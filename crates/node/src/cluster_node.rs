@@ -16,6 +16,7 @@ use rollhouse_wire::{ArrivalCounts, Connection, Dialer, Effective, Identity, Nod
 use tokio::sync::mpsc::{self, channel as bounded};
 use tokio::sync::{Mutex, watch};
 
+use crate::deadlines::Deadlines;
 use crate::executor::Executor;
 use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
@@ -395,13 +396,14 @@ fn host(
     node: &Node,
 ) -> Result<Hosting, ClusterNodeError> {
     let figures: Arc<NodeFigures> = Arc::default();
-    let SteppingConfig { capacity, threads, queue, hang_deadline } = config.stepping;
-    let executor = Executor::start(threads.get(), queue, hang_deadline, Arc::clone(&figures))
+    let SteppingConfig { capacity, threads, queue, .. } = config.stepping;
+    let deadlines = Deadlines::of(&config.stepping);
+    let executor = Executor::start(threads.get(), queue, deadlines, Arc::clone(&figures))
         .map_err(ClusterNodeError::Worker)?;
     let settings = HostingSettings {
         capacity,
         lease: config.serving.lease,
-        hang_deadline,
+        deadlines,
         program: config.program.clone(),
         watch_patience: config.serving.watch_patience,
         budget: config.budget.clone(),

@@ -21,6 +21,7 @@ use rollhouse_wire::Refusal;
 use tokio::sync::oneshot;
 
 use crate::data_time::DataTime;
+use crate::deadlines::Deadlines;
 use crate::{HANG_SLACK, HangWatch, NodeFigures, Verdict};
 
 /// Returns whether a job waits for something of the node's own, such as a disk that cannot follow: that is no hang.
@@ -172,19 +173,21 @@ impl Executor {
     pub(crate) fn start(
         workers: usize,
         limit: usize,
-        hang_deadline: Duration,
+        deadlines: Deadlines,
         figures: Arc<NodeFigures>,
     ) -> io::Result<Self> {
-        Self::with((workers, SharedBound::WAITING.limit as usize), limit, hang_deadline, figures)
+        Self::with((workers, SharedBound::WAITING.limit as usize), limit, deadlines, figures)
     }
 
     fn with(
         (computing, waiting): (usize, usize),
         limit: usize,
-        hang_deadline: Duration,
+        deadlines: Deadlines,
         figures: Arc<NodeFigures>,
     ) -> io::Result<Self> {
         let start = |crew, least, most| {
+            // Late lanes are stepped by the crew that waits.
+            let hang_deadline = deadlines.of_session(crew == Crew::Waiting);
             Workers::start(crew, (least, most), limit, (hang_deadline, Arc::clone(&figures)))
         };
         Ok(Self {
@@ -518,7 +521,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 impl Executor {
     /// Starts one thread for each crew, so that a test can keep it busy.
     pub(crate) fn of_one(hang_deadline: Duration, figures: Arc<NodeFigures>) -> Self {
-        Self::with((1, 1), 8, hang_deadline, figures).unwrap()
+        Self::with((1, 1), 8, Deadlines::of_sessions(hang_deadline), figures).unwrap()
     }
 }
 
@@ -583,7 +586,7 @@ mod tests {
     }
 
     fn executor(workers: usize, limit: usize, deadline: Duration) -> Executor {
-        Executor::start(workers, limit, deadline, Arc::default()).unwrap()
+        Executor::start(workers, limit, Deadlines::of_sessions(deadline), Arc::default()).unwrap()
     }
 
     #[test]
@@ -694,7 +697,8 @@ mod tests {
 
     #[test]
     fn an_owner_that_has_its_share_of_the_threads_that_wait_leaves_others_theirs() {
-        let executor = Executor::with((1, 4), 64, Duration::from_secs(60), Arc::default()).unwrap();
+        let deadlines = Deadlines::of_sessions(Duration::from_secs(60));
+        let executor = Executor::with((1, 4), 64, deadlines, Arc::default()).unwrap();
         let waiting: Vec<_> = (0..4)
             .map(|value| {
                 let (work, begun, let_go) = held(value);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::{Claimant, OverShare, Portion, ShareBook, SharedBound, Weight};
 use rollhouse_env::Registry;
-use rollhouse_host::PythonHost;
+use rollhouse_host::{Holder, PythonHost};
 use rollhouse_replay::{RealDisk, Recorder};
 use rollhouse_wire::limits::MAX_CONNECTING_TOLD;
 use rollhouse_wire::{
@@ -24,6 +24,7 @@ use rollhouse_wire::{
 use tracing::{info, warn};
 
 use self::control::SessionControl;
+use crate::deadlines::Deadlines;
 use crate::executor::Executor;
 use crate::fitness::Fitness;
 use crate::learning::{Apart, Learning};
@@ -35,6 +36,7 @@ use crate::stepped::Stepped;
 use crate::table::SessionTable;
 use crate::transport::Transport;
 use crate::weighing::{NodeBudget, Weighing};
+use crate::worker_memory::MemoryWatch;
 use crate::{Gone, NodeFigures};
 
 /// The state that the sessions of a node share.
@@ -56,6 +58,7 @@ pub(crate) struct Hosting {
     places: Places,
     fitness: Fitness,
     weighing: Mutex<Weighing>,
+    memory_watch: Mutex<MemoryWatch>,
     departure: Departure,
     /// How eagerly the data thread polls between two requests.
     pub(crate) eagerness: Eagerness,
@@ -80,7 +83,7 @@ pub(crate) struct ReportsVersion(Option<(u64, u64)>);
 pub(crate) struct HostingSettings {
     pub(crate) capacity: u32,
     pub(crate) lease: Duration,
-    pub(crate) hang_deadline: Duration,
+    pub(crate) deadlines: Deadlines,
     pub(crate) program: String,
     /// Time for which a watcher may be silent, or leave an answer untaken.
     pub(crate) watch_patience: Duration,
@@ -151,6 +154,7 @@ impl Hosting {
             settings,
             fitness,
             weighing: Mutex::default(),
+            memory_watch: Mutex::default(),
             departure: Departure::default(),
             eagerness: Eagerness::default(),
             began: Instant::now(),
@@ -344,9 +348,9 @@ impl Hosting {
         self.settings.watch_patience
     }
 
-    /// Returns the time that one step may take before its session is given up as hung.
-    pub(crate) const fn hang_deadline(&self) -> Duration {
-        self.settings.hang_deadline
+    /// Returns the times after which sessions and their lanes are given up.
+    pub(crate) const fn deadlines(&self) -> Deadlines {
+        self.settings.deadlines
     }
 
     /// Takes no new sessions from now on, and tells the owners of those that are open: they do well to move them.
@@ -486,12 +490,24 @@ impl Hosting {
         self.table().acknowledge(ends);
     }
 
-    /// Weighs lanes if that is due, and returns what those of each env were measured to weigh. Reads small files then.
+    /// Weighs lanes if that is due, and returns what those of each env were measured to weigh. Begins to end the session of
+    /// whoever has too much of the memory of worker processes. Reads small files.
     pub(crate) fn weigh(&self) -> BTreeMap<String, Weight> {
+        self.share_memory();
         if let Some(weights) = self.weighing.lock().look(self.now(), &self.settings.budget.census) {
             self.table().measure(weights);
         }
         self.table().scales().measured().clone()
+    }
+
+    fn share_memory(&self) {
+        let (limit, seen) = (self.budget().memory, self.settings.budget.census.memory());
+        let Some(over) = self.memory_watch.lock().look(self.now(), limit, &seen) else { return };
+        let gone = Gone { cause: EndCause::Failed, detail: over.to_string() };
+        let Holder { pool, index, placement: (term, counter), .. } = over.holder;
+        warn!(session = %SessionId { pool, index }, "a session is ended: {}", gone.detail);
+        // It may have ended already.
+        let _ending = self.begin_end(SessionId { pool, index }, Incarnation { term, counter }, gone);
     }
 
     /// Returns what the node has for lanes.

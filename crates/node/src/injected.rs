@@ -20,6 +20,7 @@ use tokio::sync::mpsc::channel as bounded;
 use cluster::{Authority, Coordinator, Heard, Owner, session};
 
 use crate::cluster_node::keep_link;
+use crate::deadlines::Deadlines;
 use crate::executor::{Crew, Executor};
 use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
@@ -39,18 +40,18 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
     let coordinator = Coordinator::start(&authority);
     let node = Node::start().unwrap();
     let figures: Arc<NodeFigures> = Arc::default();
-    let (lease, hang_deadline) = (Duration::from_secs(30), Duration::from_secs(60));
+    let (lease, deadlines) = (Duration::from_secs(30), Deadlines::of_sessions(Duration::from_secs(60)));
     let settings = HostingSettings {
         capacity: 8,
         lease,
-        hang_deadline,
+        deadlines,
         program: "node/test".to_owned(),
         watch_patience: Duration::from_secs(15),
         budget: Default::default(),
         folder: None,
         connections: SharedBound::CONNECTIONS,
     };
-    let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
+    let executor = Executor::start(1, 8, deadlines, Arc::clone(&figures)).unwrap();
     let registry = Arc::new(Registry::builtin());
     let hosting = Hosting::new(
         settings,

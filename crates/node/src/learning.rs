@@ -231,7 +231,7 @@ const MAX_REASON_BYTES: usize = 8 << 10;
 mod tests {
     use std::time::Duration;
 
-    use rollhouse_core::Space;
+    use rollhouse_core::{LaneDeadlines, Space};
     use rollhouse_host::{Connect, Launcher};
 
     use super::*;
@@ -242,6 +242,7 @@ mod tests {
             allow: vec!["gymnasium".to_owned()],
             workers: None,
             launch_deadline: Duration::from_secs(60),
+            lane_deadlines: LaneDeadlines::default(),
             connect: Connect::default(),
             launcher: Launcher::new(1),
             memory: None,

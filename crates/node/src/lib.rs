@@ -60,6 +60,7 @@ mod command_stream;
 mod commands;
 mod connections;
 mod data_time;
+mod deadlines;
 mod episodes;
 mod executor;
 mod exit;
@@ -109,6 +110,7 @@ mod urgency;
 mod watch;
 mod watch_stream;
 mod weighing;
+mod worker_memory;
 
 pub use attach_socket::AttachConfig;
 pub use cancel::Cancel;

@@ -110,7 +110,7 @@ async fn serve_place(
             return None;
         }
     };
-    let end = thread.watch(hosting, (owned, waits), number, socket).await;
+    let end = thread.watch((owned, waits), number, socket).await;
     settle(hosting, taken, &thread, socket, end).await
 }
 
@@ -150,6 +150,8 @@ struct Thread {
     back: oneshot::Receiver<Result<(Box<MeasuredSession>, StopReason), String>>,
     /// The node's end of the memory, once the owner has got its descriptors.
     remote: Option<ServingRemote>,
+    /// Time that one step may take before the session is given up as hung.
+    hang_deadline: Duration,
 }
 
 /// The state that the task and the thread share.
@@ -203,6 +205,7 @@ impl Thread {
         let (give_back, back) = oneshot::channel();
         // Once the thread has it, nobody else can ask the session.
         let waits = waits_for_others(measured.session());
+        let hang_deadline = hosting.deadlines().of_session(measured.session().is_late());
         let shared = Arc::new(StepperShared {
             stop: AtomicBool::new(false),
             cancel: owned.cancel().clone(),
@@ -224,7 +227,7 @@ impl Thread {
         let name = format!("rollhouse-shm-{number}");
         // Task: shared memory.
         match std::thread::Builder::new().name(name).spawn(run) {
-            Ok(_) => Ok((Self { shared, handed, back, remote: None }, waits)),
+            Ok(_) => Ok((Self { shared, handed, back, remote: None, hang_deadline }, waits)),
             Err(error) => match shared.take_session() {
                 Some(measured) => Err((measured, error)),
                 None => unreachable!("a thread that was not started has taken nothing"),
@@ -235,12 +238,11 @@ impl Thread {
     /// Hands the memory over, and waits until the owner, its turn or the thread itself ends.
     async fn watch(
         &mut self,
-        hosting: &Hosting,
         (owned, waits): (&OwnedHandle, Waits),
         number: u64,
         socket: &mut AttachSocket,
     ) -> End {
-        let mut watch = HangWatch::new(hosting.hang_deadline());
+        let mut watch = HangWatch::new(self.hang_deadline);
         let began = Instant::now();
         let mut turns = owned.turns();
         let mut look = pin!(tokio::time::sleep(Duration::ZERO));

@@ -169,6 +169,11 @@ impl OwnedSession {
         self.recording.run()
     }
 
+    /// Returns whether lanes finish when they finish.
+    pub(crate) fn is_late(&self) -> bool {
+        self.plan.entry.is_late()
+    }
+
     /// Returns a view of the recording for those that wait while another thread steps the session.
     pub(crate) fn recording_watch(&self) -> RecordingWatch {
         self.recording.watch()

@@ -1,7 +1,6 @@
 //! The plan of a session that is to be opened, checked.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rollhouse_core::{AutoresetMode, Claimant, Goal, Options, RecordRule, RunId, StepColumns};
 use rollhouse_engine::EngineConfig;
@@ -12,6 +11,7 @@ use rollhouse_replay::{BeginError, Beside, PolicyInfo, Recorder, RunHeader, RunR
 use rollhouse_wire::{Collect, FrameLayout, Incarnation, LaneSettings, OpenSession, Refusal, RefusalCode};
 
 use crate::Rollout;
+use crate::deadlines::Deadlines;
 use crate::session_places::claimant;
 
 /// A session as the coordinator asked for it, with its env found and everything checked that this node needs.
@@ -84,11 +84,11 @@ impl SessionPlan {
         })
     }
 
-    /// Returns the plan so changed that lanes that finish when they finish are given up before their session is, which
-    /// is after `hang_deadline`: a step and the reset after it may both take their whole time.
+    /// Returns the plan of lanes that are given up at these times.
     #[must_use]
-    pub(crate) fn giving_up_before(mut self, hang_deadline: Duration) -> Self {
-        self.engine.lane_deadline = self.engine.lane_deadline.min(hang_deadline * 2 / 5);
+    pub(crate) fn giving_up_after(mut self, deadlines: Deadlines) -> Self {
+        self.engine.lane_deadlines = deadlines.of_lanes();
+        self.engine.step_deadline = self.engine.step_deadline.max(deadlines.of_session(self.entry.is_late()));
         self
     }
 
@@ -149,7 +149,7 @@ impl SessionPlan {
     }
 
     /// Returns the rollout of a session that plays by itself.
-    pub(crate) fn rollout(&self, hang_deadline: Duration) -> Option<Rollout> {
+    pub(crate) fn rollout(&self, deadlines: Deadlines) -> Option<Rollout> {
         let (policy, seed, goal) = self.collect?;
         Some(Rollout {
             env: Arc::clone(&self.entry),
@@ -158,7 +158,7 @@ impl SessionPlan {
             seed,
             policy,
             goal,
-            hang_deadline,
+            hang_deadline: deadlines.of_session(self.entry.is_late()),
             connecting: self.connecting.clone(),
         })
     }

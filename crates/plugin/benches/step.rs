@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{ColumnMut, Plugin, random_bits};
+use rollhouse_core::{ColumnMut, LaneDeadlines, Plugin, random_bits};
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
 use rollhouse_host::{Launcher, PluginHost, serve_plugin};
@@ -105,7 +105,8 @@ fn host() -> PluginHost {
     let command = vec![std::env::current_exe().unwrap().into(), WORKER.into()];
     let workers = std::env::var("WORKERS").ok().and_then(|workers| workers.parse().ok());
     let (launch_deadline, launcher) = (Duration::from_secs(60), Launcher::new(2));
-    PluginHost { command, workers, launch_deadline, launcher, census: None }
+    let lane_deadlines = LaneDeadlines::default();
+    PluginHost { command, workers, launch_deadline, lane_deadlines, launcher, census: None }
 }
 
 const WORKER: &str = "plugin-worker";

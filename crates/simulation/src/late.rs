@@ -154,7 +154,7 @@ impl LateLanes for Late {
         Collected { done, terminated, truncated, ..Collected::default() }
     }
 
-    fn give_up(&mut self, lanes: LaneSet) -> LaneSet {
+    fn give_up(&mut self, lanes: LaneSet, _why: &str) -> LaneSet {
         panic!("lanes {lanes:?} take longer than a step may");
     }
 }

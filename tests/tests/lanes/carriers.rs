@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_client::{Cluster, OnLoss, PoolRequest, Transport};
-use rollhouse_core::{AutoresetMode, OptionValue, Options, RecordRule, RunId};
+use rollhouse_core::{AutoresetMode, LaneDeadlines, OptionValue, Options, RecordRule, RunId};
 use rollhouse_engine::{Engine, EngineConfig};
 use rollhouse_node::HANG_DEADLINE;
 use rollhouse_replay::testing::FaultyDisk;
@@ -117,7 +117,7 @@ impl Stand {
             autoreset: asked.autoreset,
             max_episode_steps: asked.limit,
             options: vec![options.clone()],
-            lane_deadline: self.pair.lane_deadline,
+            lane_deadlines: LaneDeadlines::both(self.pair.lane_deadline),
             ..EngineConfig::new(asked.lanes)
         };
         if asked.record == RecordRule::None {

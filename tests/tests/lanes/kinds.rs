@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::Plugin;
+use rollhouse_core::{LaneDeadlines, Plugin};
 use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::{Launcher, PluginHost, serve_plugin};
@@ -75,6 +75,7 @@ fn workers(folder: &Path) -> Registry {
         command: vec![program.into(), WORKER.into(), "--exact".into(), "--nocapture".into()],
         workers: Some(3),
         launch_deadline: Duration::from_secs(120),
+        lane_deadlines: LaneDeadlines::default(),
         launcher: Launcher::new(3),
         census: None,
     };

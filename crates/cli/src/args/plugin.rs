@@ -29,7 +29,7 @@ impl PluginArgs {
         if !plugins.is_empty() && !self.trust_plugins {
             plugins::log_losses();
         }
-        plugins::registry(&plugins, None)
+        plugins::registry(&plugins, plugins::Hosting::default())
     }
 }
 

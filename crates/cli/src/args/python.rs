@@ -1,10 +1,12 @@
 //! The arguments by which Python environments are found and started.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::Args;
-use rollhouse_config::{Bytes, Given, Setting};
-use rollhouse_core::limits::MAX_CONNECT_RETRIES;
+use rollhouse_config::{Bytes, Deadline, Given, Setting};
+use rollhouse_core::limits::{LANE_DEADLINE, MAX_CONNECT_RETRIES};
+use rollhouse_core::{DeadlineSettings, LaneDeadlines};
 
 use super::{help, number};
 
@@ -27,6 +29,25 @@ pub(crate) struct HostingArgs {
     /// Times that an environment which is a client of a game or simulator tries again to connect [default: 120]
     #[arg(long, value_name = "N", value_parser = retries, help_heading = help::PYTHON)]
     pub(crate) connect_retries: Option<u32>,
+    #[command(flatten)]
+    pub(crate) deadlines: DeadlineArgs,
+}
+
+/// The times that processes of Python environments and their lanes may take.
+#[derive(Debug, Args)]
+pub(crate) struct DeadlineArgs {
+    /// Time in which a process has to make its environments, as in 10 min, at most 24 h [default: 2 min]
+    #[arg(long, value_name = "TIME", value_parser = deadline, help_heading = help::PYTHON)]
+    pub(crate) launch_within: Option<Duration>,
+    /// Time in which one that is a client of a game or simulator has to connect [default: 2 min]
+    #[arg(long, value_name = "TIME", value_parser = deadline, help_heading = help::PYTHON)]
+    pub(crate) connect_within: Option<Duration>,
+    /// Time that a step may take before the lane is lost as hung [default: 25 s]
+    #[arg(long, value_name = "TIME", value_parser = deadline, help_heading = help::PYTHON)]
+    pub(crate) step_within: Option<Duration>,
+    /// Time that a reset may take before the lane is lost as hung [default: 25 s]
+    #[arg(long, value_name = "TIME", value_parser = deadline, help_heading = help::PYTHON)]
+    pub(crate) reset_within: Option<Duration>,
 }
 
 /// How Python environments are hosted on this machine, and made.
@@ -55,16 +76,30 @@ impl PythonArgs {
     }
 }
 
+impl DeadlineArgs {
+    /// Returns the times that lanes have.
+    pub(crate) fn of_lanes(&self) -> LaneDeadlines {
+        let settings = Some(DeadlineSettings::OF_COMMANDS);
+        let step = self.step_within.unwrap_or(LANE_DEADLINE);
+        LaneDeadlines { step, reset: self.reset_within.unwrap_or(LANE_DEADLINE), settings }
+    }
+}
+
 impl HostingArgs {
     /// Returns an argument that was given, if there is one.
     pub(crate) fn given(&self) -> Option<&'static str> {
-        let Self { python, allow, workers, worker_memory, connect_retries } = self;
+        let Self { python, allow, workers, worker_memory, connect_retries, deadlines } = self;
+        let DeadlineArgs { launch_within, connect_within, step_within, reset_within } = deadlines;
         let given = [
             ("--python", python.is_some()),
             ("--allow", !allow.is_empty()),
             ("--workers", workers.is_some()),
             ("--worker-memory", worker_memory.is_some()),
             ("--connect-retries", connect_retries.is_some()),
+            ("--launch-within", launch_within.is_some()),
+            ("--connect-within", connect_within.is_some()),
+            ("--step-within", step_within.is_some()),
+            ("--reset-within", reset_within.is_some()),
         ];
         given.into_iter().find_map(|(name, given)| given.then_some(name))
     }
@@ -73,6 +108,13 @@ impl HostingArgs {
 fn retries(text: &str) -> Result<u32, String> {
     let retries = number::any(text).ok().filter(|&retries| retries <= MAX_CONNECT_RETRIES);
     retries.ok_or_else(|| format!("there can be 0 to {MAX_CONNECT_RETRIES} retries"))
+}
+
+fn deadline(text: &str) -> Result<Duration, String> {
+    let mut time = Deadline::<1>::seconds(1);
+    let set = time.set(&Given::Word(text.to_owned()));
+    set.map_err(|detail| if detail.is_empty() { time.wanted() } else { detail })?;
+    Ok(time.0.0)
 }
 
 fn workers(text: &str) -> Result<usize, String> {

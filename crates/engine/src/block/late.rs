@@ -1,12 +1,12 @@
 //! The lanes of a block that finish when they finish: what each is doing, and how its row is accounted for.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use rollhouse_arena::{BlockRows, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Interruption, LaneSet};
+use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Interruption, LaneDeadlines, LaneSet};
 use rollhouse_env::{Collected, LateRows, Post};
 
 use super::{Block, Done, Moves, Turn, copy_rows, keep_observations, show_rest};
@@ -37,10 +37,8 @@ pub(super) struct UnderWay {
     apart: LaneSet,
     /// What is known of each of these.
     posted_apart: [Posted; BLOCK_LANES],
-    /// Time before which no lane under way was posted.
-    oldest: Instant,
-    /// Time that a lane may be under way.
-    deadline: Duration,
+    /// Times that a lane may be under way.
+    deadlines: LaneDeadlines,
 }
 
 /// When a lane was posted, and the version of the policy that chose its action.
@@ -51,7 +49,7 @@ struct Posted {
 }
 
 impl UnderWay {
-    pub(super) fn new(action: &ColumnSpec, lanes: usize, deadline: Duration) -> Self {
+    pub(super) fn new(action: &ColumnSpec, lanes: usize, deadlines: LaneDeadlines) -> Self {
         let never = Posted { at: Instant::now(), version: 0 };
         Self {
             stepping: LaneSet::NONE,
@@ -65,14 +63,13 @@ impl UnderWay {
             together: never,
             apart: LaneSet::NONE,
             posted_apart: [never; BLOCK_LANES],
-            oldest: never.at,
-            deadline,
+            deadlines,
         }
     }
 
-    /// Sets the time that a lane may be under way from now on.
-    pub(super) const fn set_deadline(&mut self, deadline: Duration) {
-        self.deadline = deadline;
+    /// Sets the times that a lane may be under way from now on.
+    pub(super) const fn set_deadlines(&mut self, deadlines: LaneDeadlines) {
+        self.deadlines = deadlines;
     }
 
     /// Returns the lanes that have not finished.
@@ -84,7 +81,7 @@ impl UnderWay {
     /// Notes that `lanes` are posted.
     fn post(&mut self, lanes: LaneSet, posted: Posted) {
         if self.lanes().is_empty() {
-            (self.oldest, self.together, self.apart) = (posted.at, posted, LaneSet::NONE);
+            (self.together, self.apart) = (posted, LaneSet::NONE);
         } else {
             self.apart |= lanes;
             lanes.into_iter().for_each(|lane| self.posted_apart[lane] = posted);
@@ -122,19 +119,32 @@ impl UnderWay {
 
     /// Returns a time before which no lane has been under way for too long; `None` if none is under way.
     fn due(&self) -> Option<Instant> {
-        (!self.lanes().is_empty()).then(|| self.oldest + self.deadline)
+        let lanes = self.lanes();
+        let (together, begin) = (lanes & !self.apart, self.resetting | self.renewing);
+        let LaneDeadlines { step, reset, .. } = self.deadlines;
+        let kinds = [(together & !begin, step), (together & begin, reset)];
+        let together = kinds.into_iter().filter(|(lanes, _)| !lanes.is_empty());
+        let together = together.map(|(_, time)| self.together.at + time);
+        together.chain((lanes & self.apart).into_iter().map(|lane| self.due_of(lane))).min()
+    }
+
+    /// Returns when a lane under way has been so for too long.
+    fn due_of(&self, lane: usize) -> Instant {
+        let LaneDeadlines { step, reset, .. } = self.deadlines;
+        self.posted(lane).at + if self.begins(lane) { reset } else { step }
+    }
+
+    /// Returns whether a lane under way begins an episode.
+    fn begins(&self, lane: usize) -> bool {
+        (self.resetting | self.renewing).has(lane)
     }
 
     /// Returns the lanes that have been under way for too long.
-    fn overdue(&mut self, now: Instant) -> LaneSet {
-        if now.saturating_duration_since(self.oldest) < self.deadline {
+    fn overdue(&self, now: Instant) -> LaneSet {
+        if self.due().is_none_or(|due| now < due) {
             return LaneSet::NONE;
         }
-        let late = |&lane: &usize| now.saturating_duration_since(self.posted(lane).at) >= self.deadline;
-        let overdue: LaneSet = self.lanes().into_iter().filter(late).collect();
-        let others = (self.lanes() & !overdue).into_iter().map(|lane| self.posted(lane).at);
-        self.oldest = others.min().unwrap_or(now);
-        overdue
+        self.lanes().into_iter().filter(|&lane| self.due_of(lane) <= now).collect()
     }
 
     fn merge(&mut self, collected: Collected) {
@@ -255,8 +265,12 @@ impl Block {
                     let connecting = overdue & env.connecting();
                     under_way.renew(connecting, now);
                     let late = overdue & !connecting;
-                    if !late.is_empty() {
-                        collected.hung |= late | env.give_up(late);
+                    let begins: LaneSet = late.into_iter().filter(|&lane| under_way.begins(lane)).collect();
+                    for (lanes, resetting) in [(late & !begins, false), (begins, true)] {
+                        if !lanes.is_empty() {
+                            let why = under_way.deadlines.why_hung(resetting);
+                            collected.hung |= lanes | env.give_up(lanes, &why);
+                        }
                     }
                 }
                 collected
@@ -339,10 +353,10 @@ impl Block {
         }
     }
 
-    /// Sets the time that a late lane may be under way from now on.
-    pub(crate) fn set_lane_deadline(&mut self, deadline: Duration) {
+    /// Sets the times that a late lane may be under way from now on.
+    pub(crate) fn set_lane_deadlines(&mut self, deadlines: LaneDeadlines) {
         if let Some(under_way) = &mut self.under_way {
-            under_way.set_deadline(deadline);
+            under_way.set_deadlines(deadlines);
         }
     }
 
@@ -414,5 +428,42 @@ mod tests {
         assert_eq!(under_way.overdue(start + 2 * second), lanes(&[0, 2]));
         assert_eq!(under_way.overdue(start + 3 * second), lanes(&[0, 1, 2, 3, 4, 5]));
         assert_eq!(under_way.by_version(lanes(&[1])).as_slice(), [(lanes(&[1]), 7)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rollhouse_core::{DType, Role};
+
+    use super::*;
+
+    /// Symptom: a reset that took longer than a step may was given up, whatever was set. Cause: one time for both. Fix: a
+    /// time for each.
+    #[test]
+    fn a_lane_that_resets_has_another_time_than_one_that_steps_whenever_they_were_posted() {
+        let second = Duration::from_secs;
+        let (path, shape, names) = (String::new(), Vec::new(), Vec::new());
+        let action = ColumnSpec { path, dtype: DType::I64, shape, names, role: Role::Action };
+        let times = LaneDeadlines { step: second(1), reset: second(3600), settings: None };
+        let mut under_way = UnderWay::new(&action, 3, times);
+        let begun = Instant::now();
+        let lane = LaneSet::one;
+        assert_eq!(under_way.due(), None);
+        under_way.post(lane(0) | lane(1), Posted { at: begun, version: 0 });
+        (under_way.stepping, under_way.resetting) = (lane(0), lane(1));
+        under_way.post(lane(2), Posted { at: begun + second(7200), version: 0 });
+        under_way.stepping |= lane(2);
+        assert_eq!(under_way.due(), Some(begun + second(1)));
+        assert_eq!(under_way.overdue(begun + second(1)), lane(0));
+        under_way.merge(Collected { hung: lane(0), ..Collected::default() });
+        assert_eq!(under_way.due(), Some(begun + second(3600)));
+        assert_eq!(under_way.overdue(begun + second(3599)), LaneSet::NONE);
+        assert_eq!(under_way.overdue(begun + second(3600)), lane(1));
+        under_way.renew(lane(1), begun + second(3600));
+        assert_eq!(under_way.due(), Some(begun + second(7200)));
+        under_way.merge(Collected { done: lane(1), ..Collected::default() });
+        assert_eq!(under_way.overdue(begun + second(7201)), lane(2));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use rollhouse_core::LaneDeadlines;
+
 use super::Engine;
 use crate::block::Turn;
 use crate::error::StepError;
@@ -81,16 +83,16 @@ impl Engine {
         self.on_blocks(false, move |block, _| block.restart_now(since_start))
     }
 
-    /// Sets the time that a late lane may be under way from now on; see
-    /// [`EngineConfig::lane_deadline`](crate::EngineConfig::lane_deadline). Lanes that were sent are waited for, and their results
+    /// Sets the times that a late lane may be under way from now on; see
+    /// [`EngineConfig::lane_deadlines`](crate::EngineConfig::lane_deadlines). Lanes that were sent are waited for, and their results
     /// dropped.
     ///
     /// # Errors
     /// Only [`StepError::Hung`].
-    pub fn set_lane_deadline(&mut self, deadline: Duration) -> Result<(), StepError> {
+    pub fn set_lane_deadlines(&mut self, deadlines: LaneDeadlines) -> Result<(), StepError> {
         self.lockstep()?;
-        self.config.lane_deadline = deadline;
-        self.on_blocks(false, move |block, _| block.set_lane_deadline(deadline))
+        self.config.lane_deadlines = deadlines;
+        self.on_blocks(false, move |block, _| block.set_lane_deadlines(deadlines))
     }
 }
 

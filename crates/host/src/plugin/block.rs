@@ -1,7 +1,7 @@
 //! A block of a plug-in's lanes that a worker steps.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
@@ -38,7 +38,9 @@ impl IsolatedBlock {
     /// Posts, and waits until all lanes are done or lost.
     fn complete(&mut self, post: Post<'_>, rows: LateRows<'_, '_>) -> Collected {
         let mut missing = (post.step | post.reset) & LaneSet::first(self.lanes);
-        let deadline = Instant::now() + CALL_DEADLINE;
+        let deadlines = self.workers.lock().deadlines();
+        let (time, resetting) = deadlines.longest(!post.step.is_empty(), !post.reset.is_empty());
+        let deadline = Instant::now() + time;
         let mut all = Collected::default();
         self.post(post);
         self.flush();
@@ -49,7 +51,7 @@ impl IsolatedBlock {
             missing &= !collected.lanes();
             all.add(collected);
             if !missing.is_empty() && deadline <= Instant::now() {
-                all.lost |= self.give_up(missing);
+                all.lost |= self.give_up(missing, &deadlines.why_hung(resetting));
                 missing &= !all.lost;
             } else if !missing.is_empty() {
                 self.wait(deadline);
@@ -109,8 +111,8 @@ impl LateLanes for IsolatedBlock {
         self.workers.lock().collect(self.number, rows)
     }
 
-    fn give_up(&mut self, lanes: LaneSet) -> LaneSet {
-        self.workers.lock().give_up(self.number, lanes)
+    fn give_up(&mut self, lanes: LaneSet, why: &str) -> LaneSet {
+        self.workers.lock().give_up(self.number, lanes, why)
     }
 
     fn coming(&self) -> LaneSet {
@@ -265,7 +267,3 @@ impl BatchEnv for IsolatedBlock {
         }
     }
 }
-
-/// Maximum time of a step or a reset that is waited for within the call, as verifying and seeking do. Stepped by an
-/// engine, lanes have the deadline of its configuration.
-const CALL_DEADLINE: Duration = Duration::from_secs(25);

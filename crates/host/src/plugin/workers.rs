@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rollhouse_arena::Patience;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{EnvSpec, LaneSet, Start, Verdict};
+use rollhouse_core::{EnvSpec, LaneDeadlines, LaneSet, Start, Verdict};
 use rollhouse_env::{Collected, LateRows, Post};
 use tracing::warn;
 
@@ -101,6 +101,11 @@ impl Workers {
         }
         self.blocks.iter_mut().for_each(BlockLanes::begin);
         Ok(())
+    }
+
+    /// Returns the times that lanes may take for what is waited for here.
+    pub(super) const fn deadlines(&self) -> LaneDeadlines {
+        self.host.lane_deadlines()
     }
 
     /// Returns the generators of a block's lanes, which are set before the lanes do anything else.
@@ -241,10 +246,12 @@ impl Workers {
     }
 
     /// Gives up lanes of a block with their worker, as [`rollhouse_env::LateLanes::give_up`] has it.
-    pub(super) fn give_up(&mut self, number: usize, lanes: LaneSet) -> LaneSet {
+    pub(super) fn give_up(&mut self, number: usize, lanes: LaneSet, why: &str) -> LaneSet {
         let block = &self.blocks[number];
         if !(block.posted() & lanes).is_empty() {
-            self.end_worker(block.worker, false);
+            let worker = block.worker;
+            warn!(worker, why, "the worker of a plug-in is given up, with its lanes");
+            self.end_worker(worker, false);
         }
         let Collected { hung, lost, .. } = self.blocks[number].take_failing();
         hung | lost

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::Plugin;
+use rollhouse_core::{LaneDeadlines, Plugin};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::{Launcher, PluginHost};
 use tempfile::TempDir;
@@ -62,7 +62,8 @@ pub fn host(launch_deadline: Duration) -> PluginHost {
     worker.pop();
     worker.extend(["examples", "plugin_worker"]);
     let command = vec![worker.into_os_string()];
-    PluginHost { command, workers: Some(3), launch_deadline, launcher: Launcher::new(3), census: None }
+    let (lane_deadlines, launcher) = (LaneDeadlines::default(), Launcher::new(3));
+    PluginHost { command, workers: Some(3), launch_deadline, lane_deadlines, launcher, census: None }
 }
 
 /// Loads a plug-in, isolated or trusted, and returns the ids of its envs.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::{Claimant, EnvKind, RecordRule};
-use rollhouse_host::PythonEnv;
+use rollhouse_host::{Holder, PythonEnv};
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
     Connection, EndCause, FrameLayout, LaneSettings, OpenSession, Refusal, RefusalCode, ReplayOf,
@@ -89,8 +89,15 @@ impl Hosting {
         let learned = learning.learn(&asked, claimant(&open.owner, open.operates)).await?;
         let watch = learning.connect_watch();
         shown(&watch);
-        let plan = SessionPlan::with(Arc::new(learned.entry(&watch)), open, &self.settings.program)?;
-        Ok(plan.connecting_by(watch).giving_up_before(self.settings.hang_deadline))
+        let holder = Holder {
+            owner: claimant(&open.owner, open.operates),
+            pool: open.session.pool,
+            index: open.session.index,
+            placement: (open.incarnation.term, open.incarnation.counter),
+        };
+        let entry = Arc::new(learned.entry_for(&watch, Some(holder)));
+        let plan = SessionPlan::with(entry, open, &self.settings.program)?;
+        Ok(plan.connecting_by(watch).giving_up_after(self.settings.deadlines))
     }
 
     /// Returns what kind of session is asked for, checked as far as possible before anything is made.
@@ -104,7 +111,7 @@ impl Hosting {
                     }
                     _ => {
                         let plan = SessionPlan::of(open, &self.registry, &self.settings.program)?;
-                        Ok(Wanted::Lanes(Arc::new(plan.giving_up_before(self.settings.hang_deadline))))
+                        Ok(Wanted::Lanes(Arc::new(plan.giving_up_after(self.settings.deadlines))))
                     }
                 }
             }
@@ -227,7 +234,7 @@ impl Hosting {
         urgency: Urgency,
         cancel: Cancel,
     ) -> Result<Arc<Collecting>, Refusal> {
-        let Some(rollout) = plan.rollout(self.settings.hang_deadline) else {
+        let Some(rollout) = plan.rollout(self.settings.deadlines) else {
             return Err(Refusal::new(RefusalCode::Internal, "the session does not play by itself"));
         };
         let recorder = self.recorder.as_ref().filter(|_| plan.is_recorded());
