@@ -77,6 +77,7 @@ struct LanesState {
     outstanding: usize,
     /// Whether each lane is lost, as far as Python was told; empty when none is.
     lost: Vec<bool>,
+    /// The word for how each was lost of which Python was not told yet; empty when none is lost.
     losses: Vec<Option<&'static str>>,
     endings: Endings,
     statistics: Option<EpisodeStatistics>,
@@ -562,6 +563,11 @@ impl NativeLanes {
             state.endings.add_to(&infos, Ended { terminated, truncated, last, statistics })?;
         }
         rows.add_to(&infos, &self.shapes)?;
+        for &lane in &received.lanes {
+            if let Some(untold) = state.losses.get_mut(lane as usize) {
+                *untold = None;
+            }
+        }
         let truncated = flags(py, count, |flags| {
             for ((flag, &truncated), &lane) in flags.iter_mut().zip(&received.truncated).zip(&received.lanes)
             {
@@ -616,14 +622,17 @@ impl LanesState {
             self.losses.clear();
             return Ok(Vec::new());
         }
-        let before = std::mem::take(&mut self.lost);
-        self.losses = (0..owner.lanes).map(|lane| inner.loss(lane)).collect();
-        self.lost = self.losses.iter().map(Option::is_some).collect();
+        let (before, untold) = (std::mem::take(&mut self.lost), std::mem::take(&mut self.losses));
+        let losses: Vec<_> = (0..owner.lanes).map(|lane| inner.loss(lane)).collect();
+        self.lost = losses.iter().map(Option::is_some).collect();
         let was_lost = |lane: usize| before.get(lane).copied().unwrap_or(false);
         let new: Vec<usize> = (0..owner.lanes).filter(|&lane| self.lost[lane] && !was_lost(lane)).collect();
+        let is_told = |lane: usize| was_lost(lane) && untold.get(lane).copied().flatten().is_none();
+        self.losses = (0..owner.lanes).map(|lane| losses[lane].filter(|_| !is_told(lane))).collect();
         if owner.rules.raise_on_loss
-            && let Some((&first, outcome)) = new.first().zip(new.first().and_then(|&lane| self.losses[lane]))
+            && let Some((&first, outcome)) = new.first().zip(new.first().and_then(|&lane| losses[lane]))
         {
+            self.losses.fill(None);
             let what = match outcome {
                 "crashed" => format!("the env of lane {first} crashed"),
                 outcome => format!("lane {first} was lost ({outcome})"),
@@ -697,6 +706,7 @@ impl LanesState {
         };
         if !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
             owner.rows_of(frame, &self.lost, &self.losses).add_to(&infos, &owner.shapes)?;
+            self.losses.fill(None);
         }
         (arrays.obs, arrays.rewards, arrays.terminated, arrays.truncated, infos).into_pyobject(py)
     }
@@ -714,6 +724,7 @@ impl LanesState {
         let infos = PyDict::new(py);
         if !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
             owner.rows_of(frame, &self.lost, &self.losses).add_first_to(&infos, &owner.shapes)?;
+            self.losses.fill(None);
         }
         (obs, infos).into_pyobject(py)
     }

@@ -9,12 +9,13 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use rollhouse_core::{
-    ColumnSpec, CompositeSpace, Determinism, Distribution, EnvSpec, MethodSpec, ObservationSpace,
-    OptionValue, Options, Plugin, Space,
+    ColumnSpec, CompositeSpace, Determinism, Distribution, EnvSpec, LaneDeadlines, MethodSpec,
+    ObservationSpace, OptionValue, Options, Plugin, Space,
 };
 use rollhouse_env::{EnvEntry, ImageSize, Registry};
 use rollhouse_host::{Launcher, PluginHost};
 
+use crate::dict_key::DictKey;
 use crate::failure::exception;
 
 /// Returns the envs of this process: the built-in ones and those of the plug-ins that it has loaded.
@@ -48,6 +49,7 @@ pub(crate) fn load_plugin(
         command: command.collect(),
         workers: None,
         launch_deadline: LAUNCH_DEADLINE,
+        lane_deadlines: LaneDeadlines::default(),
         launcher: Launcher::new(cores.max(2)),
         census: None,
     };
@@ -141,7 +143,7 @@ pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<
     Ok(dict)
 }
 
-/// Converts a space to `{"kind": "dict", "spaces": [(name, space), ...]}`, `{"kind": "tuple", "spaces": [space, ...]}`,
+/// Converts a space to `{"kind": "dict", "spaces": [(key, space), ...]}`, `{"kind": "tuple", "spaces": [space, ...]}`,
 /// `{"kind": "text", "min_length", "max_length", "characters"}`, `{"kind": "sequence", "item": space, "maximum", "stack"}`,
 /// or a plain one.
 pub(crate) fn observation<'py>(py: Python<'py>, space: &ObservationSpace) -> PyResult<Bound<'py, PyDict>> {
@@ -156,7 +158,10 @@ fn composite<'py>(py: Python<'py>, space: &CompositeSpace) -> PyResult<Bound<'py
     let dict = PyDict::new(py);
     match space {
         CompositeSpace::Dict { spaces } => {
-            let parts = spaces.iter().map(|(name, space)| Ok((name, observation(py, space)?)));
+            let part = |(name, space): &(String, _)| {
+                Ok((DictKey::of_name(name).to_python(py)?, observation(py, space)?))
+            };
+            let parts = spaces.iter().map(part);
             dict.set_item("kind", "dict")?;
             dict.set_item("spaces", parts.collect::<PyResult<Vec<_>>>()?)?;
         }

@@ -19,7 +19,7 @@ pub(crate) struct Rows<'a> {
     pub(crate) reset: &'a [u8],
     /// Rows whose env has failed and is not back; empty when there is none.
     pub(crate) lost: &'a [bool],
-    /// The word for how each of them was lost.
+    /// The word for how each of them was lost, until it has been told.
     pub(crate) losses: &'a [Option<&'static str>],
 }
 
@@ -110,10 +110,7 @@ impl Rows<'_> {
                 self.is_valid(row) && !(nested.is_some() && self.is_over(row))
             })?;
         }
-        if !self.lost.is_empty() {
-            self.add_lost(infos)?;
-        }
-        Ok(())
+        self.add_lost(infos)
     }
 
     /// Adds what a reset tells: the infos that are there in rows which began an episode, and which lanes are lost.
@@ -121,7 +118,7 @@ impl Rows<'_> {
         self.add_channels(infos, shapes, |channel, row| {
             channel.role.is_in_first_rows() && self.reset[row] != 0
         })?;
-        if self.lost.is_empty() { Ok(()) } else { self.add_lost(infos) }
+        self.add_lost(infos)
     }
 
     fn add_channels(
@@ -143,13 +140,17 @@ impl Rows<'_> {
         Ok(())
     }
 
+    /// Adds how lanes were lost, in the row in which each was.
     fn add_lost(&self, infos: &Bound<'_, PyDict>) -> PyResult<()> {
         let py = infos.py();
-        let rows = (0..self.count).filter(|&row| self.is_lost(row));
-        let word = |row: usize| self.losses.get(row).copied().flatten().unwrap_or("crashed");
-        let words = rows.map(|row| Ok((row, PyString::intern(py, word(row)).into_any())));
+        let new: Vec<bool> = self.losses.iter().map(Option::is_some).collect();
+        if !new.contains(&true) {
+            return Ok(());
+        }
+        let words = self.losses.iter().enumerate().filter_map(|(row, word)| Some((row, (*word)?)));
+        let words = words.map(|(row, word)| Ok((row, PyString::intern(py, word).into_any())));
         let array = objects(py, self.count, words)?;
         infos.set_item(intern!(py, "lost"), array)?;
-        infos.set_item(intern!(py, "_lost"), mask(py, self.lost)?)
+        infos.set_item(intern!(py, "_lost"), mask(py, &new)?)
     }
 }

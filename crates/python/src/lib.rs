@@ -12,6 +12,7 @@ mod commands;
 mod cost;
 mod counted;
 mod described;
+mod dict_key;
 mod endings;
 mod engine;
 mod envs;

@@ -6,6 +6,7 @@ use rollhouse_core::{ColumnRef, CompositeSpace, ObservationSpace, Space};
 
 use crate::arrays::RowShape;
 use crate::counted::Counted;
+use crate::dict_key::DictKey;
 
 /// The rows of an observation's columns for NumPy, and the nesting in which Python sees them.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(crate) struct ObsShape {
 enum Nest {
     Leaf(usize),
     Counted(Counted),
-    Dict(Vec<(String, Nest)>),
+    Dict(Vec<(DictKey, Nest)>),
     Tuple(Vec<Nest>),
 }
 
@@ -150,9 +151,10 @@ impl Nest {
                 Self::Leaf(first)
             }
             ObservationSpace::Composite(CompositeSpace::Dict { spaces }) => {
-                let parts =
-                    spaces.iter().map(|(name, space)| Ok((name.clone(), Self::of(space, columns, row)?)));
-                Self::Dict(parts.collect::<PyResult<_>>()?)
+                let part = |(name, space): &(String, _)| {
+                    Ok((DictKey::of_name(name), Self::of(space, columns, row)?))
+                };
+                Self::Dict(spaces.iter().map(part).collect::<PyResult<_>>()?)
             }
             ObservationSpace::Composite(CompositeSpace::Tuple { spaces }) => {
                 let parts = spaces.iter().map(|space| Self::of(space, columns, row));
@@ -179,8 +181,8 @@ impl Nest {
             Self::Counted(part) => from.counted(part),
             Self::Dict(parts) => {
                 let dict = PyDict::new(py);
-                for (name, part) in parts {
-                    dict.set_item(name, part.value(py, from)?)?;
+                for (key, part) in parts {
+                    dict.set_item(key.to_python(py)?, part.value(py, from)?)?;
                 }
                 Ok(dict.into_any())
             }

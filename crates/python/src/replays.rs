@@ -52,6 +52,7 @@ impl Hosting {
             allow: std::iter::once("gymnasium".to_owned()).chain(allow).collect(),
             workers,
             launch_deadline: LAUNCH_DEADLINE,
+            lane_deadlines: rollhouse_core::LaneDeadlines::default(),
             connect: Connect::default(),
             launcher: Launcher::new(cores.max(2)),
             memory,

@@ -12,7 +12,8 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{
-    AutoresetMode, ColumnSpec, Determinism, EnvSpec, LaneState, MethodSpec, OptionSpec, Space,
+    AutoresetMode, ColumnSpec, DeadlineSettings, Determinism, EnvSpec, LaneDeadlines, LaneState, MethodSpec,
+    OptionSpec, Space,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_host::{
@@ -142,6 +143,7 @@ impl WorkerLanes {
             launch_at_start,
             launch_deadline: duration(timeouts.0),
             connect_deadline: duration(timeouts.1),
+            lane_deadlines: LaneDeadlines::default(),
             connect_watch: ConnectWatch::default(),
             launcher: Launcher::new(max_launching),
             max_answer_bytes: MAX_MESSAGE_BYTES,
@@ -197,7 +199,7 @@ impl WorkerLanes {
             autoreset,
             // The envs have their own.
             max_episode_steps: Some(0),
-            lane_deadline: patience_of(asked.deadline),
+            lane_deadlines: deadlines(asked.deadline),
             options: checked_options(py, &spec, &asked.options)?,
             ..EngineConfig::new(self.lanes)
         };
@@ -396,9 +398,9 @@ impl WorkerLanes {
 
     /// Sets the seconds that a lane may take for a step or a reset.
     fn set_deadline(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<()> {
-        let deadline = patience_of(deadline);
+        let deadlines = deadlines(deadline);
         let mut state = self.enter(py)?;
-        state.engine(py)?.set_lane_deadline(deadline).map_err(|error| of_step(py, &error.into()))
+        state.engine(py)?.set_lane_deadlines(deadlines).map_err(|error| of_step(py, &error.into()))
     }
 
     /// Waits until no worker has anything to do, for at most `timeout` seconds. Returns whether that is so.
@@ -668,8 +670,10 @@ fn lost(gone: Gone) -> Lost {
 }
 
 /// Converts a deadline in seconds; None is longer than any process lives.
-fn patience_of(seconds: Option<f64>) -> Duration {
-    duration(seconds).unwrap_or(FOR_EVER)
+/// Returns the deadlines of lanes that may take so many seconds for what they do next, a step or a reset.
+fn deadlines(seconds: Option<f64>) -> LaneDeadlines {
+    let both = LaneDeadlines::both(duration(seconds).unwrap_or(FOR_EVER));
+    LaneDeadlines { settings: Some(DeadlineSettings::OF_VECTORIZE), ..both }
 }
 
 fn of_host(error: HostError) -> PyErr {

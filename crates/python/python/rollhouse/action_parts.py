@@ -18,6 +18,7 @@ from gymnasium import spaces
 
 from rollhouse.carried import lacking
 from rollhouse.counted import Choices, Counted, SequenceColumns, TextColumns, ends, outside
+from rollhouse.dict_keys import name_of
 from rollhouse.errors import ActionTypeError, InvalidActionError
 
 Convert = Callable[[Any, int], np.ndarray]
@@ -65,7 +66,7 @@ class ActionParts:
         """``max_lengths`` are the maxima of Sequences by their paths, if they are not ``BoundedSequence``."""
         self.space = space
         self.elements: int = 0
-        self._parts = [self._part(path, leaf, max_lengths) for path, leaf in _leaves(space, ())]
+        self._parts = [self._part(*leaf, max_lengths) for leaf in _leaves(space, (), ())]
         self._columns = [column for part in self._parts for column in part.columns]
         self._counted = [part for part in self._parts if part.counted is not None]
         self.dtype: np.dtype[Any] = np.dtype(np.int64)
@@ -77,7 +78,9 @@ class ActionParts:
         fixed = [(part, part.columns[0]) for part in self._parts if part.counted is None]
         self._checked = [one for one in fixed if isinstance(one[0].space, Choices) or one[1].dtype != self.dtype]
 
-    def _part(self, path: tuple[Any, ...], leaf: Any, max_lengths: Mapping[str, int] | None) -> _Part:
+    def _part(
+        self, path: tuple[Any, ...], names: tuple[str, ...], leaf: Any, max_lengths: Mapping[str, int] | None
+    ) -> _Part:
         counted: TextColumns | SequenceColumns | None = None
         name = _name(path)
         told = name or "the action"
@@ -87,9 +90,9 @@ class ActionParts:
             maximum = leaf.maximum if max_lengths is None else max_lengths[name]  # type: ignore[attr-defined]
             counted = SequenceColumns(leaf, maximum, told)
         if counted is None:
-            return _Part(path, leaf, None, [self._column(name, leaf.dtype, leaf.shape or (), ends(leaf))])
-        items = self._column(_name((*path, counted.items)), counted.dtype, counted.shape, counted.ends)
-        count = self._column(_name((*path, "count")), np.dtype(np.int64), (), [0, counted.shape[0]])
+            return _Part(path, leaf, None, [self._column(_name(names), leaf.dtype, leaf.shape or (), ends(leaf))])
+        items = self._column(_name((*names, counted.items)), counted.dtype, counted.shape, counted.ends)
+        count = self._column(_name((*names, "count")), np.dtype(np.int64), (), [0, counted.shape[0]])
         return _Part(path, leaf, counted, [items, count])
 
     def _column(self, path: str, dtype: Any, shape: tuple[int, ...], ends: list[int]) -> _Column:
@@ -262,16 +265,18 @@ def recorded_actions(space: gymnasium.Space, rows: np.ndarray) -> np.ndarray | d
     return ActionParts(space).columns(rows) if ActionParts.has(space) else rows
 
 
-def _leaves(space: gymnasium.Space, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Iterates over paths and spaces of the columns, in their order."""
+def _leaves(
+    space: gymnasium.Space, path: tuple[Any, ...], names: tuple[str, ...]
+) -> Iterator[tuple[tuple[Any, ...], tuple[str, ...], Any]]:
+    """Iterates over paths of the columns, the names that columns have for these, and spaces, in their order."""
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
-            yield from _leaves(part, (*path, key))
+            yield from _leaves(part, (*path, key), (*names, name_of(key) or str(key)))
     elif isinstance(space, spaces.Tuple):
         for place, part in enumerate(space.spaces):
-            yield from _leaves(part, (*path, place))
+            yield from _leaves(part, (*path, place), (*names, str(place)))
     else:
-        yield path, space
+        yield path, names, space
 
 
 def _check_names(space: gymnasium.Space, actions: Any, name: str) -> None:

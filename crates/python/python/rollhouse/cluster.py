@@ -142,7 +142,8 @@ class Cluster:
             leave_out: Paths of parts of a Python env's observations that its lanes do without, such as ``("mission",)``: of spaces that
                 nodes do not host.
             **options: Options of the env itself by name, or a dict of them as ``options``; the same for all lanes, or
-                distributions of which each episode draws, as in ``rollhouse.make_vec``.
+                distributions of which each episode draws, as in ``rollhouse.make_vec``. Of a Python env also its arguments
+                by name, as in ``env_kwargs``.
 
         Raises:
             OptionsError, ValueError: The message names the argument, its value and what was wanted.
@@ -153,6 +154,8 @@ class Cluster:
             if options.pop(name, None) is not None:
                 raise ValueError(f"{name} cannot be given for lanes of a cluster")
         _check_transport(transport)
+        if ":" in id:
+            options, env_kwargs = _apart(options, env_kwargs or {})
         options = merged_options(options)
         if leave_out:
             env_kwargs = {**(env_kwargs or {}), ARGUMENT: [leave_out] if isinstance(leave_out, str) else list(leave_out)}
@@ -453,6 +456,23 @@ def _as_json(kwargs: Mapping[str, Any] | None) -> str:
         return json.dumps(dict(kwargs), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"env_kwargs={kwargs!r} is more than JSON has: {error}") from error
+
+
+def _apart(given: Mapping[str, Any], env_kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns what was given by name to a Python env as options and as arguments: an argument is what neither is ``options`` nor
+    has a distribution, of which episodes draw. Those of the arguments that the env declares as options are so on the node.
+    """
+    drawn = {name for name, value in given.items() if isinstance(value, Mapping) and value.keys() <= DISTRIBUTIONS and value}
+    options = {name: value for name, value in given.items() if name == "options" or name in drawn}
+    named = {name: value for name, value in given.items() if name not in options}
+    twice = sorted(named.keys() & env_kwargs.keys())
+    if twice:
+        raise TypeError(f"env_kwargs: {', '.join(twice)} stands there and by name")
+    return options, {**env_kwargs, **named}
+
+
+DISTRIBUTIONS = {"uniform", "integers", "choice"}
+"""Words of the distributions of options."""
 
 
 def _checked(id: str, options: Mapping[str, Any], num_envs: int) -> dict[str, Any]:

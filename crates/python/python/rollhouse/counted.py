@@ -162,6 +162,7 @@ def ends(space: Any) -> list[int]:
 def outside(space: Any, values: np.ndarray) -> np.ndarray:
     """Returns which numbers of rows of a column are none that its space of choices has."""
     low: Any
+    high: Any
     if isinstance(space, spaces.Discrete):
         low, high = int(space.start), int(space.start) + int(space.n) - 1
     elif isinstance(space, spaces.MultiDiscrete):

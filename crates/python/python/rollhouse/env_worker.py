@@ -35,6 +35,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import load_env_creator
 
 from rollhouse import env_methods, leaving_out, lookup
 from rollhouse._native import WorkerLink
@@ -45,7 +46,7 @@ from rollhouse.connecting import UNREACHED, Connector
 from rollhouse.env_methods import MAX_WORDS, words
 from rollhouse.errors import NotConnectedError
 from rollhouse.hosted.columns import write_array
-from rollhouse.hosted.declared import declared_options
+from rollhouse.hosted.declared import declared_options, options_among
 from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.lane_words import (
     ANEW,
@@ -176,8 +177,12 @@ def made_whole(hello: dict[str, Any], kwargs: dict[str, Any]) -> gymnasium.Env:
     try:
         if name.startswith(REGISTERED):
             spec = registered(name, allow)
+            entry = spec.entry_point
+            kwargs = without_options(hello, kwargs, load_env_creator(entry) if isinstance(entry, str) else entry)
             return without_limit(gymnasium.make(spec, disable_env_checker=True, **kwargs), spec.max_episode_steps)
-        env = adapted(maker_of(name, allow)(**kwargs))
+        maker = maker_of(name, allow)
+        kwargs = without_options(hello, kwargs, maker)
+        env = adapted(maker(**kwargs))
     except TypeError as error:
         # One without a frame below this one was raised by the call itself.
         by_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
@@ -187,6 +192,12 @@ def made_whole(hello: dict[str, Any], kwargs: dict[str, Any]) -> gymnasium.Env:
     if not isinstance(env, gymnasium.Env):
         raise Refused("make_failed", f"{name} gives a {type(env).__name__}, which is neither a gymnasium.Env nor PettingZoo's")
     return env
+
+
+def without_options(hello: dict[str, Any], kwargs: dict[str, Any], maker: Any) -> dict[str, Any]:
+    """Returns the arguments without those that the env declares as options, which are noted as what these are by default."""
+    hello["given_options"] = given = options_among(kwargs, maker)
+    return {name: value for name, value in kwargs.items() if name not in given}
 
 
 def without_limit(env: gymnasium.Env, limit: int | None) -> gymnasium.Env:
@@ -317,9 +328,9 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
     if hello["lanes"] and hello["action_mask"] is not None:
         told["action_mask"] = hello["action_mask"]
     try:
-        options = declared_options(env.metadata)
+        options = declared_options(env.metadata, given := hello.get("given_options"))
     except ValueError as error:
-        raise Refused("make_failed", str(error)) from error
+        raise Refused("kwargs_refused" if given else "make_failed", str(error)) from error
     if options:
         told["options"] = options
     try:
@@ -632,7 +643,7 @@ class Worker:
         if task == PLACED:
             # The seed chooses the sequence; the place is somewhere in it.
             begun(env, seed, options)
-            generator_of(env).state = unpacked(self.memory[self.place(lane)])
+            generator_of(env).state = unpacked(self.memory[self.place(lane)])  # type: ignore[assignment]
         return begun(env, seed if task in (SEEDED, ANEW) else None, options)
 
     def call(self, lane: int, method: str, payload: str) -> dict[str, str]:

@@ -335,7 +335,7 @@ def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]
         if array.dtype.kind not in kinds:
             raise ActionTypeError(f"actions have dtype {array.dtype}, must be {what} that fit {own}")
         if dtype.kind in "iu" and array.size and not np.can_cast(array.dtype, own):
-            fits = np.iinfo(own)
+            fits: Any = np.iinfo(own)  # type: ignore[type-var]
             bad = [end for end in (array.min(), array.max()) if not fits.min <= end <= fits.max]
             if bad:
                 raise InvalidActionError(f"action {bad[0]} is not in {space}")

@@ -195,7 +195,7 @@ class Sb3VecEnv(VecEnv):
         """Calls the method of the lanes' envs."""
         lanes = self._lanes(indices)
         if method_name == MASKS and self._masks is not None:
-            values: Sequence[Any] = self._masks.copy()
+            values: Any = self._masks.copy()
         elif self._tells_lanes_apart():
             values = self.envs.call("sb3_method", lanes, method_name, method_args, method_kwargs)
         else:

@@ -32,7 +32,7 @@ DEFAULT_TIMEOUT = 60.0
 """Seconds that a blocking call waits when it is not told otherwise."""
 
 MAX_SEED = 2**64 - 1
-"""The largest seed of a lane."""
+"""The largest seed of a lane, but for one of a Python env here that is not recorded."""
 
 
 def rows_at(observations: Any, index: Any, space: gymnasium.Space | None = None) -> Any:
@@ -103,6 +103,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     # Until it is made there is nothing to close: older Gymnasiums close what was made halfway.
     closed: bool = True
     recording: Recording | None = None
+    _max_seed: int | None = MAX_SEED
     _step_columns: StepColumns = StepColumns(None)
     info_layouts: ClassVar[tuple[str, ...]] = ("default", "gymnasium", "0.29")
     valids: ClassVar[tuple[str, ...]] = ("needed", "always")
@@ -355,6 +356,22 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def _note(self, lanes: list[int] | None, columns: list[tuple[int, np.ndarray]]) -> None:
         raise NotImplementedError
 
+    @property
+    def transport(self) -> str:
+        """The way in which this process and the lanes talk: ``"embedded"``, ``"workers"``, ``"shm"``, ``"quic"`` or ``"mixed"``."""
+        raise NotImplementedError
+
+    @property
+    def actions(self) -> Any:
+        """Actions to fill in and hand to ``step``: an array of a row per lane."""
+        raise NotImplementedError
+
+    def statistics(self) -> dict[str, Any]:
+        """Returns what the lanes have done and how the time of their batches was spent: ``steps``, ``episodes`` (finished), and
+        ``sessions``, a list of one dict for each node, or of one for lanes of this machine.
+        """
+        raise NotImplementedError
+
     def render(self) -> tuple[Any, ...] | None:
         """Returns the rendered frames of all lanes, or None when ``render_mode`` is None."""
         self._check_usable()
@@ -448,8 +465,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         if seed is None:
             return [None] * self.num_envs
         if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-            first = _parse_seed(seed)
-            _parse_seed(first + self.num_envs - 1)
+            first = _parse_seed(seed, self._max_seed)
+            _parse_seed(first + self.num_envs - 1, self._max_seed)
             return list(range(first, first + self.num_envs))
         if isinstance(seed, (str, bytes)) or not isinstance(seed, (Sequence, np.ndarray)):
             raise TypeError(f"seed={seed!r} must be None, an integer, or one integer or None per lane")
@@ -458,7 +475,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
                 f"If seeds are passed as a list the length must match num_envs={self.num_envs} "
                 f"but got length={len(seed)}."
             )
-        return [None if one is None else _parse_seed(one) for one in seed]
+        return [None if one is None else _parse_seed(one, self._max_seed) for one in seed]
 
     def _split_options(
         self, options: dict[str, Any] | None
@@ -518,9 +535,9 @@ def parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
         raise ValueError(f"autoreset_mode={mode!r} is not one of {known}") from None
 
 
-def _parse_seed(seed: Any) -> int:
+def _parse_seed(seed: Any, most: int | None) -> int:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
         raise TypeError(f"seed {seed!r} must be an integer")
-    if not 0 <= seed <= MAX_SEED:
-        raise SeedError(f"seed {seed} must be from 0 to {MAX_SEED}")
+    if seed < 0 or (most is not None and seed > most):
+        raise SeedError(f"seed {seed} must be from 0 to {MAX_SEED if most is None else most}")
     return int(seed)

@@ -19,6 +19,7 @@ from gymnasium import spaces
 
 from rollhouse.carried import kept, own_dtype
 from rollhouse.counted import Counted, TextColumns, check_length
+from rollhouse.dict_keys import name_of
 from rollhouse.hosted.columns import Columns, Fixed, write_array
 
 DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
@@ -76,7 +77,7 @@ def space_of(space: Any, path: str, maxima: Maxima) -> dict[str, Any]:
         return {"kind": "multi_binary", "shape": list(space.shape)}
     if isinstance(space, spaces.Dict):
         parts = [space_of(part, f"{path}/{key}", maxima) for key, part in space.spaces.items()]
-        return {"kind": "dict", "names": [str(key) for key in space.spaces], "spaces": parts}
+        return {"kind": "dict", "names": [_name(key, path) for key in space.spaces], "spaces": parts}
     if isinstance(space, spaces.Tuple):
         parts = [space_of(part, f"{path}/{at}", maxima) for at, part in enumerate(space.spaces)]
         return {"kind": "tuple", "spaces": parts}
@@ -87,6 +88,13 @@ def space_of(space: Any, path: str, maxima: Maxima) -> dict[str, Any]:
     dtype = getattr(space, "dtype", None)
     of_dtype = f" of {dtype}" if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete)) else ""
     raise UnhostedSpace(f"{path}: {type(space).__name__}{of_dtype} cannot be hosted")
+
+
+def _name(key: Any, path: str) -> str:
+    name = name_of(key)
+    if name is None:
+        raise UnhostedSpace(f"{path}: the key {key!r} of a Dict is neither a text nor a number, and cannot be hosted")
+    return name
 
 
 def _own(space: Any) -> dict[str, str]:

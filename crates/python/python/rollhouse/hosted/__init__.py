@@ -17,8 +17,9 @@ from gymnasium.vector import AutoresetMode
 from rollhouse import lookup
 from rollhouse.agents import adapted
 from rollhouse.hosted.crew import EnvFn
-from rollhouse.hosted.env import CONNECT_RETRIES, CONNECT_TIMEOUT, LAUNCH_TIMEOUT, HostedVectorEnv
+from rollhouse.hosted.env import HostedVectorEnv
 from rollhouse.hosted.script import STARTED
+from rollhouse.hosted.settings import CONNECT_RETRIES, CONNECT_TIMEOUT, LAUNCH_TIMEOUT
 from rollhouse.leaving_out import leaving_out
 from rollhouse.lookup import REGISTERED
 from rollhouse.step_columns import StepColumnSpecs

@@ -161,6 +161,16 @@ class Crew:
             f"the worker of lanes {', '.join(map(str, lanes))} {what}", lanes, "crashed" if cause == "died" else "hung"
         )
 
+    def results(self, answers: Sequence[Any]) -> list[tuple[bool, Any]]:
+        """Returns the results of a call, by lane, out of the workers' answers: whether it worked, and what it gave."""
+        results: list[tuple[bool, Any]] = []
+        for (first, end), answer in zip(self.ranges, answers, strict=True):
+            if isinstance(answer, bytes):
+                results += pickle.loads(answer)
+            else:
+                results += [(False, (self.loss(*answer), ""))] * (end - first)
+        return results
+
     def set_up(
         self, observation: Layout, action: Layout, infos: list[tuple[str, str, list[int]]], **options: Any
     ) -> None:

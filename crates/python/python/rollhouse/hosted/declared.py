@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import Mapping
@@ -15,8 +16,20 @@ FIELDS = {"default", "summary"}
 """What an option may have that is declared with more than its default."""
 
 
-def declared_options(metadata: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Returns name, default and summary of each option, in the env's order.
+def options_among(arguments: Mapping[str, Any], maker: Any) -> dict[str, Any]:
+    """Returns those of an env's arguments that its class declares as options and does not take itself."""
+    declared = (getattr(maker, "metadata", None) or {}).get("options")
+    names = arguments.keys() & declared.keys() if isinstance(declared, Mapping) else set()
+    if names:
+        names -= inspect.signature(maker).parameters.keys()
+    return {name: value for name, value in arguments.items() if name in names}
+
+
+def declared_options(
+    metadata: Mapping[str, Any] | None, given: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Returns name, default and summary of each option, in the env's order. ``given`` are values that take the place of
+    defaults, which are of the same type.
 
     Raises:
         ValueError: They are no options. The message names the one.
@@ -26,7 +39,17 @@ def declared_options(metadata: Mapping[str, Any] | None) -> list[dict[str, Any]]
         return []
     if not isinstance(options, Mapping):
         raise ValueError(f"metadata['options'] is a {type(options).__name__}, must be a dict of names and defaults")
-    return [_declared(name, told) for name, told in options.items()]
+    declared = [_declared(name, told) for name, told in options.items()]
+    for option in declared:
+        name, default = option["name"], option["default"]
+        if given and name in given:
+            value = _default(name, given[name])
+            if isinstance(default, float) and type(value) is int:
+                value = float(value)
+            if type(value) is not type(default):
+                raise ValueError(f"option {name!r} is given {value!r}, must be of the type of its default {default!r}")
+            option["default"] = value
+    return declared
 
 
 def _declared(name: Any, told: Any) -> dict[str, Any]:

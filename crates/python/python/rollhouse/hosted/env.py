@@ -12,21 +12,19 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import create_empty_array
 
 from rollhouse import _native
 from rollhouse.embedded import _RECORDING, Recording, _data_folder
-from rollhouse.errors import (
-    LaneLostError,
-    NothingOutstandingError,
-    OutstandingError,
-    ResetNeededError,
-)
+from rollhouse.errors import LaneLostError, ResetNeededError
 from rollhouse.hosted.actions import Actions
-from rollhouse.hosted.crew import MAX_WORKERS, Connect, Crew, EnvFn, cores
+from rollhouse.hosted.calling import Calling
+from rollhouse.hosted.crew import Crew, EnvFn
 from rollhouse.hosted.declared import declared_options
 from rollhouse.hosted.infos import OURS, Said, add_lost, batch_infos, drop_own, say_valid
-from rollhouse.hosted.layout import Layout, info_channels
+from rollhouse.hosted.layout import Layout
 from rollhouse.hosted.losses import Loss, Losses
+from rollhouse.hosted.notices import Notices
 from rollhouse.hosted.observation_modes import (
     batch_observation_spaces,
     check_action_space,
@@ -34,35 +32,28 @@ from rollhouse.hosted.observation_modes import (
     check_observation_space,
 )
 from rollhouse.hosted.pending_call import PendingCall
+from rollhouse.hosted.sent_lanes import Frame, SentLanes
+from rollhouse.hosted.settings import (
+    CONNECT_RETRIES,
+    CONNECT_TIMEOUT,
+    LAUNCH_TIMEOUT,
+    Timeouts,
+    checked_connect,
+    checked_functions,
+    checked_recording,
+    checked_workers,
+)
 from rollhouse.hosted.words import Reader
 from rollhouse.hosted.worker import dump
 from rollhouse.native_env import lane_options_of, reset_options, statistics_of
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
-from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Mode, ShowValid, Step, VectorEnv, parse_autoreset_mode, show_valid
-
-LAUNCH_TIMEOUT = 120.0
-"""Seconds from the start of a worker process until all of its envs are made."""
-
-CONNECT_RETRIES = 120
-"""Times that an env tries again to connect. Pauses grow to a second."""
-
-CONNECT_TIMEOUT = 120.0
-"""Seconds in which an env has to connect."""
-
-MAX_CONNECT_RETRIES = 10_000
-"""Most times that an env may be told to try again."""
+from rollhouse.vector import DEFAULT_TIMEOUT, MAX_SEED, InfoLayout, Mode, ShowValid, Step, parse_autoreset_mode, show_valid
 
 CLOSE_TIMEOUT = 10.0
 """Seconds that envs have to close themselves."""
 
-RECORDED_INFOS = ("result", "score", "final_obs", "final_info")
-"""Keys of infos that are recorded with their episode, or are no info of an env's own."""
 
-MAX_LANES = 65_536
-"""Most lanes of one vector env."""
-
-
-class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
+class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
     """N Python envs in worker processes, as lanes of the engine that steps the built-in envs.
 
     ``rollhouse.vectorize`` makes it. A worker has ``launch_timeout`` from its start until its envs are made. Workers
@@ -120,51 +111,22 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         lane_options: Sequence[Mapping[str, Any]] | None = None,
     ):
         self._step_columns = StepColumns(step_columns)
-        env_fns = list(env_fns)
-        if not 1 <= len(env_fns) <= MAX_LANES:
-            raise ValueError(f"env_fns: {len(env_fns)} functions; 1 to {MAX_LANES} are possible")
-        for index, fn in enumerate(env_fns):
-            if not callable(fn):
-                raise TypeError(f"env_fns[{index}]={fn!r} must be a function without arguments that makes an env")
-        workers = min(len(env_fns), cores()) if workers is None else workers
-        if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MAX_WORKERS:
-            raise ValueError(f"workers={workers!r} must be an integer from 1 to {MAX_WORKERS}")
-        for name, value in (
-            ("step_timeout", step_timeout),
-            ("reset_timeout", reset_timeout),
-            ("call_timeout", call_timeout),
-            ("launch_timeout", launch_timeout),
-            ("connect_timeout", connect_timeout),
-        ):
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}={value!r} must be a positive number of seconds, or None for no limit")
-        tries = connect_retries
-        if isinstance(tries, bool) or not isinstance(tries, int) or not 0 <= tries <= MAX_CONNECT_RETRIES:
-            raise ValueError(f"connect_retries={tries!r} must be an integer from 0 to {MAX_CONNECT_RETRIES}")
-        if record not in (False, True):
-            raise ValueError(f"record={record!r} must be False or True")
-        if data is not None and not record:
-            raise ValueError(f"data={os.fspath(data)!r} is used only with record=True")
-        if record_infos and not record:
-            raise ValueError(f"record_infos={record_infos!r} is used only with record=True")
-        infos = info_channels(record_infos or {})
-        if record_frames is not None:
-            if isinstance(record_frames, bool) or not isinstance(record_frames, int) or record_frames < 1:
-                raise ValueError(f"record_frames={record_frames!r} must be an integer of at least 1, or None")
-            if not record:
-                raise ValueError(f"record_frames={record_frames!r} is used only with record=True")
+        env_fns = checked_functions(env_fns)
+        workers = checked_workers(workers, len(env_fns))
+        Timeouts(step_timeout, reset_timeout, call_timeout, launch_timeout, connect_timeout).check()
+        connect = checked_connect(connect_retries, connect_timeout)
+        infos = checked_recording(record, data, record_infos, record_frames)
         self.reset_timeout, self.call_timeout, self.step_timeout = reset_timeout, call_timeout, step_timeout
         mode = parse_autoreset_mode(autoreset_mode)
         check_observation_mode(observation_mode)
-        # Lanes are spread evenly, so with fewer lanes than workers some would have none.
         alike = observation_mode == "same" and all(fn is env_fns[0] for fn in env_fns)
         every = record_frames or 0
         self._crew = Crew(
             env_fns,
-            min(workers, len(env_fns)),
+            workers,
             mode,
             launch_timeout,
-            connect=Connect(connect_retries, connect_timeout),
+            connect=connect,
             alike=alike,
             frames_every=every,
             python=python,
@@ -194,6 +156,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             if every and self.render_mode != "rgb_array":
                 message = f"record_frames={every}: the envs were made with render_mode={self.render_mode!r}"
                 raise ValueError(f"{message}, so that they give no pictures; 'rgb_array' is needed")
+            # Gymnasium's generators take any; a recording has 64 bits for one.
+            self._max_seed = MAX_SEED if record else None
             self._first_seeds = None if seed is None else self._parse_seeds(seed)
             self._layout, self._action_layout = Layout(single), Layout(self.single_action_space, 1)
             self._methods: list[dict[str, Any]] = lanes[0][6]
@@ -218,15 +182,10 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._others: list[list[Any]] = [[None] * self._layout.columns.others for _ in range(self.num_envs)]
         self._all_lanes = list(range(self.num_envs))
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
-        # Lanes that were sent and not received; those without an env need no worker to be done.
-        self._sent: set[int] = set()
-        self._absent: set[int] = set()
+        self._sent = SentLanes(self.num_envs)
         self._abandoned = False
-        self._warned_unpainted = self._warned_not_finite = False
-        # Keys of infos of which a recording has been said to have or to leave them out.
-        self._known_infos: set[Any] = {*RECORDED_INFOS, *(name for name, *_ in infos)}
-        self._recorded_paths = [name for name, *_ in infos if "/" in name]
-        self._warned_of_own: set[str] = set()
+        self._notices = Notices(infos)
+        self._own_actions: Any = None
         self._episodes = _native.EpisodeStatistics(self.num_envs) if self.episode_statistics else None
 
     def _set_up(
@@ -301,27 +260,22 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self.step_async(actions)
         return self._whole(self.step_wait)
 
+    @property
+    def transport(self) -> str:
+        """``"workers"``: lanes are stepped by processes that this one has started."""
+        return "workers"
+
+    @property
+    def actions(self) -> Any:
+        """An array of actions to fill in and hand to ``step``, or arrays in the structure of the action space."""
+        if self._own_actions is None:
+            self._own_actions = create_empty_array(self.single_action_space, self.num_envs, np.zeros)
+        return self._own_actions
+
     def _use_deadline(self, seconds: float | None) -> None:
         if seconds != self._deadline:
             self._native.set_deadline(seconds)
             self._deadline = seconds
-
-    def _whole(self, wait: Callable[[], Any]) -> Any:
-        """Returns the result of ``wait``; after an interruption the call is no longer pending."""
-        try:
-            return wait()
-        except BaseException:
-            self._abandon()
-            raise
-
-    def _abandon(self) -> None:
-        """Gives up the call that is pending, if one is: as a rule Ctrl-C was pressed. Its result is dropped: the next
-        reset waits until it is over, and ``close`` does not.
-        """
-        if self._pending.name is not None:
-            self._abandoned = True
-            self._reset_done = self._reset_done and self._pending.name == "call"
-            self._pending.name = None
 
     def _is_quiet(self) -> bool:
         """Returns whether all lanes can be stepped at once, with nothing to look after."""
@@ -335,50 +289,14 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             and not (self.autoreset_mode is AutoresetMode.DISABLED and self._over.any())
         )
 
-    def _warn_unpainted(self, said: Said) -> None:
-        """Warns once that an env gave no picture that was to be recorded."""
-        if said.unpainted is not None and not self._warned_unpainted:
-            self._warned_unpainted = True
-            message = f"record_frames: a picture is missing in the recording, and others may be: {said.unpainted}"
-            gymnasium.logger.warn(message)
-
-    def _warn_left_out(self, infos: dict[str, Any]) -> None:
-        """Warns of infos that the recording leaves out, once of each."""
-        new = infos.keys() - self._known_infos
-        self._known_infos |= new
-        # Each has a mask beside it, of its name with an underscore.
-        named = {name.partition("/")[0] for name in self._recorded_paths}
-        left_out = sorted(str(key) for key in new if not _is_mask(key, infos) and key not in named)
-        if left_out:
-            message = f"record: infos that record_infos does not name are left out: {', '.join(left_out)}"
-            gymnasium.logger.warn(message)
-
     def _infos_of(self, lanes: list[int], said: Said) -> dict[str, Any]:
         """Returns what lanes said. Names of ours stay ours, unless the layout is Gymnasium's own."""
         infos = batch_infos(self, lanes, said)
         if self.info_layout != "gymnasium" and not infos.keys().isdisjoint(OURS):
-            new = set(drop_own(infos)) - self._warned_of_own
-            self._warned_of_own |= new
-            if new:
-                names = ", ".join(sorted(new))
-                gymnasium.logger.warn(f"infos of envs under {names} are left out: that is this package's name for something else")
-        if self.recording is not None and not self._known_infos.issuperset(infos):
-            self._warn_left_out(infos)
+            self._notices.own_names(set(drop_own(infos)))
+        if self.recording is not None:
+            self._notices.left_out(infos)
         return infos
-
-    @property
-    def methods(self) -> Mapping[str, Mapping[str, Any]]:
-        """The methods that ``call_method`` knows, from ``metadata["methods"]`` of lane 0; see ``VectorEnv.methods``."""
-        told = {method["name"]: {"params": None, "max_per_second": None, **method} for method in self._methods}
-        for method in told.values():
-            del method["name"]
-        return told
-
-    def _call_method(self, lane: int, method: str, payload: str) -> str:
-        self._begin_call("call")
-        self._settle()
-        self._check_none_outstanding()
-        return self._native.call_lane(lane, method, payload)
 
     def _set_policy_version(self, version: int) -> None:
         self._native.set_policy_version(version)
@@ -448,7 +366,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         """Returns what lanes said of their last rows, those of ``lanes`` or all."""
         told = self._native.said(lanes)
         said = self._reader.read(told, self._others)
-        self._warn_unpainted(said)
+        self._notices.unpainted(said)
         return said
 
     def _batch(self, columns: list[np.ndarray], lanes: list[int], copy: bool) -> Any:
@@ -475,11 +393,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         if self._native.lost_count or self._losses.away:
             told = self._losses.look(lanes)
             valid &= np.array([lane not in self._losses.away for lane in lanes], dtype=np.bool_)
-        if not self._warned_not_finite and not np.isfinite(rewards).all():
-            self._warned_not_finite = True
-            row = int(np.flatnonzero(~np.isfinite(rewards))[0])
-            message = f"the env of lane {lanes[row]} gave a reward of {rewards[row]}: its episode's return is no number, and on a node it would lose its lane"
-            gymnasium.logger.warn(message)
+        self._notices.not_finite(lanes, rewards)
         over = terminations | truncations
         if whole:
             self._over = over
@@ -511,17 +425,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
 
     def _send(self, actions: Any, env_ids: Any) -> None:
         self._pending.check_none("send")
-        ids = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids)
-        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-            raise TypeError(f"env_ids={env_ids!r} must be a sequence of lane indices")
-        lanes = ids.tolist()
-        for lane in lanes:
-            if not 0 <= lane < self.num_envs:
-                raise IndexError(f"env_ids: lane {lane} of a batch of {self.num_envs}")
-            if lane in self._sent:
-                raise OutstandingError(f"lane {lane} has been sent and not received")
-        if len(set(lanes)) != len(lanes):
-            raise OutstandingError(f"env_ids={env_ids!r} names a lane twice")
+        lanes = self._sent.parse(env_ids)
         self._check_reset(lanes)
         if not lanes:
             return
@@ -536,51 +440,27 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             if arrays is None:
                 self._give_items([lanes[row] for row in here], [items[row] for row in here])
             self._native.send(rows[here], [lanes[row] for row in here])
-        self._sent.update(lanes)
-        self._absent.update(away)
+        self._sent.lanes.update(lanes)
+        self._sent.absent.update(away)
 
     def _recv(self, min_envs: int | None, timeout: float | None) -> Step:
         self._pending.check_none("recv")
-        wanted = len(self._sent) if min_envs is None else min_envs
-        if not 0 < wanted <= len(self._sent):
-            raise NothingOutstandingError(f"{len(self._sent)} lanes are outstanding; {max(wanted, 1)} are wanted")
+        wanted, absent = self._sent.wanted(min_envs), self._sent.absent
         rows = None
-        if len(self._sent) > len(self._absent):
-            enough = wanted <= len(self._absent)
-            rows = self._native.recv(max(1, wanted - len(self._absent)), 0.0 if enough else timeout)
+        if self._sent.under_way:
+            enough = wanted <= len(absent)
+            rows = self._native.recv(max(1, wanted - len(absent)), 0.0 if enough else timeout)
             if rows is None and not enough:
                 raise TimeoutError(f"recv: fewer than {wanted} lanes were done within timeout={timeout} s")
         ids = [] if rows is None else rows[0].tolist()
-        lanes = sorted([*ids, *self._absent])
+        lanes = sorted([*ids, *absent])
         said = self._heard(ids)
-        columns, *numbers = self._rows_of(lanes, ids, rows)
-        self._sent.difference_update(lanes)
-        self._absent.clear()
-        step = self._deliver(lanes, self._batch(columns, lanes, False), *numbers, said)
+        columns, rewards, terminations, truncations, reset = self._sent.rows(lanes, ids, rows, self._frame)
+        self._sent.take(lanes)
+        observations = self._batch(columns, lanes, False)
+        step = self._deliver(lanes, observations, rewards, terminations, truncations, reset, said)
         step[4]["env_id"] = np.array(lanes, dtype=np.int64)
         return step
-
-    def _rows_of(self, lanes: list[int], ids: list[int], rows: tuple[Any, ...] | None) -> list[Any]:
-        """Returns the columns, rewards and flags of lanes in their order, of rows that were received and of lanes that
-        have no env, which repeat their last one.
-        """
-        at = np.zeros(self.num_envs, dtype=np.intp)
-        at[ids] = np.arange(len(ids))
-        absent = np.array([lane not in ids for lane in lanes], dtype=np.bool_)
-        if rows is None:
-            # Nothing of them is of use but their observations.
-            rows = (None, [column[:0] for column in self._frame[0]], *(part[:0] for part in self._frame[1:]))
-        index = np.array(lanes, dtype=np.intp)
-
-        def gather(received: np.ndarray, last: np.ndarray | None) -> np.ndarray:
-            gathered = np.zeros((len(lanes), *received.shape[1:]), received.dtype)
-            gathered[~absent] = received[at[index[~absent]]]
-            if last is not None:
-                gathered[absent] = last[index[absent]]
-            return gathered
-
-        columns = [gather(mine, last) for mine, last in zip(rows[1], self._frame[0], strict=True)]
-        return [columns, *(gather(part, None) for part in rows[2:])]
 
     # Resetting
 
@@ -625,7 +505,10 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._use_deadline(self.reset_timeout)
         self._native.said()
         flags = [] if mask is None else mask.tolist()
-        self._native.begin_reset(seeds, flags, dump(options) if options is not None else b"", declared)
+        large = {lane: seed for lane, seed in enumerate(seeds) if seed is not None and seed > MAX_SEED}
+        small = [None if lane in large else seed for lane, seed in enumerate(seeds)]
+        given = dump((options, large)) if options is not None or large else b""
+        self._native.begin_reset(small, flags, given, declared)
         self._resetting = lanes
         self._pending.name = "reset"
 
@@ -660,82 +543,6 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             say_valid(infos, valid, self._show_valid, are_lost=True)
         return observations, infos
 
-    # Calls
-
-    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        self.call_async(name, *args, **kwargs)
-        return self._whole(self.call_wait)
-
-    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Begins what ``call`` does; ``call_wait`` returns the results.
-
-        Raises:
-            AlreadyPendingCallError: Another call is pending.
-            LaneLostError: A lane has no env.
-        """
-        self._check_usable()
-        if name in ("reset", "step", "close"):
-            raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._begin_calls([dump(("call", name, args, kwargs))] * len(self._crew.ranges))
-
-    def _begin_calls(self, payloads: Sequence[bytes]) -> None:
-        self._begin_call("call")
-        self._settle()
-        self._check_none_outstanding()
-        self._launch_rest()
-        # A worker may have ended since it was last asked for anything.
-        self._losses.still_away(())
-        self._losses.look(self._all_lanes)
-        if self._losses.away:
-            raise self._losses.absence(sorted(self._losses.away))
-        self._native.call(list(payloads), self.call_timeout)
-        self._pending.name = "call"
-
-    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Returns the results of ``call_async``, one per lane; blocks until all envs have answered.
-
-        Raises:
-            NoAsyncCallError: ``call_async`` was not called.
-            multiprocessing.TimeoutError: ``timeout`` seconds are over; the call stays pending.
-            Exception: The exception of the first lane whose env failed. No lane is lost by that.
-        """
-        self._end_call("call")
-        answers = self._native.answers(timeout)
-        if answers is None:
-            raise self._pending.timed_out(timeout)
-        self._pending.name = None
-        results: list[tuple[bool, Any]] = []
-        for (first, end), answer in zip(self._crew.ranges, answers, strict=True):
-            if isinstance(answer, bytes):
-                results += pickle.loads(answer)
-            else:
-                results += [(False, (self._crew.loss(*answer), ""))] * (end - first)
-        for lane, (worked, value) in enumerate(results):
-            if not worked:
-                error, text = value
-                if isinstance(error, LaneLostError):
-                    raise error
-                raise error from LaneLostError(f"the call of lane {lane} raised\n{text}", (lane,))
-        return tuple(value for _, value in results)
-
-    def _set_attr(self, name: str, values: list[Any]) -> None:
-        self._begin_calls([dump(("set", name, values[first:end])) for first, end in self._crew.ranges])
-        self._whole(self.call_wait)
-
-    def render(self) -> tuple[Any, ...] | None:
-        """Returns the rendered frames of all lanes, as their envs' ``render`` returns them."""
-        return self.call("render")
-
-    @property  # type: ignore[misc]
-    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The seed of every lane's generator, asked of its env."""
-        return self.get_attr("np_random_seed")
-
-    @property  # type: ignore[misc]
-    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """A copy of every lane's generator."""
-        return self.get_attr("np_random")
-
     # Checks
 
     def _settle(self) -> None:
@@ -748,11 +555,9 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
 
     def _drop(self) -> None:
         """Waits until all lanes that were sent are done, and drops their results."""
-        left = len(self._sent) - len(self._absent)
-        if left:
-            self._native.recv(left)
+        if self._sent.under_way:
+            self._native.recv(self._sent.under_way)
         self._sent.clear()
-        self._absent.clear()
 
     def _check_reset(self, lanes: Iterable[int]) -> None:
         if not self._reset_done:
@@ -767,16 +572,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
                 raise self._losses.absence(lost)
 
     def _check_none_outstanding(self) -> None:
-        if self._sent:
-            raise OutstandingError(f"{len(self._sent)} lanes have been sent and not received")
-
-    def _begin_call(self, name: str) -> None:
-        self._check_usable()
-        self._pending.check_none(f"{name}_async")
-
-    def _end_call(self, name: str) -> None:
-        self._check_usable()
-        self._pending.check(name)
+        self._sent.check_none()
 
     def _close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
         """Closes the lanes. ``timeout``: seconds for a pending call and for the envs to close; ``terminate``: kill them
@@ -791,22 +587,17 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         try:
             if not terminate:
                 self._native.finish(timeout)
-                left = len(self._sent) - len(self._absent)
+                left = self._sent.under_way
                 over = left == 0 or self._native.recv(left, timeout) is not None
                 terminate = not (over and self._native.quiet(timeout))
         finally:
             figures = self._native.close(None if terminate else timeout or CLOSE_TIMEOUT)
             # Views of the memory that were handed out keep it; nothing else does.
             del self._native, self._crew.lanes, self._losses, self._action_column
-            self._frame = None
+            self.__dict__.pop("_frame", None)
         if self.recording is not None:
             self.recording = Recording(self.recording.path, self.recording.run, figures)
 
 
 def _ones(count: int) -> np.ndarray:
     return np.ones(count, dtype=np.bool_)
-
-
-def _is_mask(key: Any, infos: dict[Any, Any]) -> bool:
-    """Returns whether an info is the mask of another one, whose name it has behind an underscore."""
-    return isinstance(key, str) and key.startswith("_") and any(f"_{name}" == key for name in infos)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from rollhouse.action_parts import ActionParts
 from rollhouse.carried import WIDER, own_dtype
+from rollhouse.dict_keys import name_of
 from rollhouse.hosted.columns import Columns, write_array
 from rollhouse.said import at_path
 
@@ -236,7 +237,7 @@ def _stored(space: gymnasium.Space) -> str | None:
 
 def _described(space: gymnasium.Space) -> tuple[Any, ...]:
     if isinstance(space, spaces.Dict):
-        return "dict", [(str(key), _described(child)) for key, child in space.spaces.items()]
+        return "dict", [(name_of(key) or str(key), _described(child)) for key, child in space.spaces.items()]
     if isinstance(space, spaces.Tuple):
         return "tuple", [_described(child) for child in space.spaces]
     name = _stored(space)

@@ -56,7 +56,7 @@ class Losses:
         if said:
             error, trace = pickle.loads(said)
             return Loss("crashed", f"its env raised {type(error).__name__}: {error}", error, trace)
-        what = "did not answer within its deadline and was killed" if hung else f"died: {detail}"
+        what = f"was killed: {detail or 'it did not answer in time'}" if hung else f"died: {detail}"
         worker = ", ".join(map(str, self._workers[lane]))
         return Loss("hung" if hung else "crashed", f"the worker of lanes {worker} {what}")
 

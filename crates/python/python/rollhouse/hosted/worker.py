@@ -11,13 +11,14 @@ each, and where there are any the options of resets and actions that are no colu
 
 from __future__ import annotations
 
+import functools
 import json
 import mmap
 import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -121,6 +122,20 @@ def failure(error: BaseException) -> tuple[BaseException, str]:
     return error, text
 
 
+class Given(NamedTuple):
+    """What resets are given beside their command: options, and by lane of the batch seeds that take more than its 8 bytes."""
+
+    options: dict[str, Any] | None
+    seeds: Mapping[int, int]
+
+
+NOTHING_GIVEN = Given(None, {})
+
+
+def _adapted(fn: Callable[[], Any]) -> gymnasium.Env:
+    return adapted(fn())
+
+
 class Worker:
     """The lanes of this process: the first is ``first`` of the whole batch, here they count from 0."""
 
@@ -131,7 +146,7 @@ class Worker:
         self.fns: list[Callable[[], gymnasium.Env]] = [pickle.loads(fn) for fn in hello["env_fns"]]
         self.same_step = AutoresetMode(hello["autoreset_mode"]) is AutoresetMode.SAME_STEP
         self.connector = Connector(link, *hello["connect"])
-        self.envs: list[Any] = [self.connector.make(lambda fn=fn: adapted(fn())) for fn in self.fns]
+        self.envs: list[Any] = [self.connector.make(functools.partial(_adapted, fn)) for fn in self.fns]
         self.count = len(self.envs)
         # Pictures are recorded of every so many-th step, of none if it is 0; and the steps of each lane's episode.
         self.frames_every: int = hello["frames_every"]
@@ -213,7 +228,7 @@ class Worker:
         dtype, shape = (self.columns.dtypes[0], self.columns.shapes[0]) if plain else (None, None)
         ndarray, numbers = np.ndarray, self.packer.numbers
         tell, told, infos = self.verdicts.tell, self.verdicts.told, self.infos
-        given, items, options = self.extras(payload) if len(payload) > 9 * count else (None, {}, {})
+        given, items, options = self.extras(payload) if len(payload) > 9 * count else (NOTHING_GIVEN, {}, {})
         actions = self.taken(items, payload)
         again: list[int] = []
         for lane in lanes:
@@ -236,13 +251,14 @@ class Worker:
                         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
                         if same_step:
                             final = (observation,)
-                elif task == RESET and lane in self.begun:
+                elif task == RESET and lane in self.begun and self.first + lane not in given.seeds:
                     observation, given_info = self.take_begun(lane)
                     info = info_of(given_info)
                     rewards[lane] = 0.0
                 else:
-                    seed = int.from_bytes(payload[count + lane * 8 : count + lane * 8 + 8], "little")
-                    observation, given_info = self.begin(lane, task, seed, options.get(lane, given))
+                    seed: int | None = int.from_bytes(payload[count + lane * 8 : count + lane * 8 + 8], "little")
+                    seed = given.seeds.get(self.first + lane, None if task == RESET else seed)
+                    observation, given_info = self.begin(lane, task, seed, options.get(lane, given.options))
                     info = info_of(given_info)
                     rewards[lane] = 0.0
                 if plain and type(observation) is ndarray and observation.dtype is dtype and observation.shape == shape:
@@ -314,8 +330,8 @@ class Worker:
         later += lane.to_bytes(4, "little") + size.to_bytes(4, "little") + said
         return SPEAKS_LATER
 
-    def extras(self, payload: bytes) -> tuple[dict[str, Any] | None, dict[int, Any], dict[int, dict[str, Any]]]:
-        """Returns the options of resets, by lane the actions that are no columns, and by lane the options that an episode has
+    def extras(self, payload: bytes) -> tuple[Given, dict[int, Any], dict[int, dict[str, Any]]]:
+        """Returns what resets are given, by lane the actions that are no columns, and by lane the options that an episode has
         of those that its env declares."""
         at = 9 * self.count
 
@@ -326,7 +342,7 @@ class Worker:
             return payload[at - size : at]
 
         framed = take()
-        options = pickle.loads(framed) if framed else None
+        given = Given(*pickle.loads(framed)) if framed else NOTHING_GIVEN
         items, declared = {}, {}
         while at < len(payload):
             lane = int.from_bytes(payload[at : at + 4], "little")
@@ -335,7 +351,7 @@ class Worker:
                 items[lane] = pickle.loads(take())
             else:
                 declared[lane] = json.loads(take())
-        return options, items, declared
+        return given, items, declared
 
     def taken(self, items: dict[int, Any], payload: bytes) -> Sequence[Any]:
         """Returns the lanes' actions. Those in memory are copies: envs may keep them."""
@@ -357,13 +373,13 @@ class Worker:
             actions[lane] = action
         return actions
 
-    def begin(self, lane: int, task: int, seed: int, options: dict[str, Any] | None) -> Any:
+    def begin(self, lane: int, task: int, seed: int | None, options: dict[str, Any] | None) -> Any:
         """Begins an episode in a lane, with a new env if it is told so. Returns what its reset gives."""
         if task == ANEW or self.envs[lane] is None:
             self.lose(lane)
             self.envs[lane] = adapted(self.fns[lane]())
         self.begun.pop(lane, None)
-        return self.envs[lane].reset(seed=None if task == RESET else seed, options=options)
+        return self.envs[lane].reset(seed=seed, options=options)
 
     def write(self, kept_row: list[np.ndarray], observation: Any) -> list[Any] | None:
         """Writes an observation to a lane's record, and returns the parts that cannot be written there, if there are
