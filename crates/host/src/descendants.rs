@@ -140,8 +140,8 @@ fn look(roots: &[Root<'_>]) -> BTreeSet<Seen> {
     let is_marked = |id: u32| {
         let its = fs::metadata(format!("/proc/{id}")).is_ok_and(|its| its.uid() == user);
         let environment = if its { fs::read(format!("/proc/{id}/environ")).ok() } else { None };
-        let marks = roots.iter().filter_map(|root| root.mark);
-        environment.is_some_and(|environment| marks.into_iter().any(|mark| mark.is_in(&environment)))
+        let mut marks = roots.iter().filter_map(|root| root.mark);
+        environment.is_some_and(|environment| marks.any(|mark| mark.is_in(&environment)))
     };
     let marked: BTreeSet<u32> = others.iter().map(|process| process.id).filter(|&id| is_marked(id)).collect();
     loop {

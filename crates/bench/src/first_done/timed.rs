@@ -66,7 +66,7 @@ impl LateLanes for Timed {
         Collected { done, ..Collected::default() }
     }
 
-    fn give_up(&mut self, lanes: LaneSet) -> LaneSet {
+    fn give_up(&mut self, lanes: LaneSet, _why: &str) -> LaneSet {
         self.under_way &= !lanes;
         lanes
     }
