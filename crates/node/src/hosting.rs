@@ -36,7 +36,6 @@ use crate::stepped::Stepped;
 use crate::table::SessionTable;
 use crate::transport::Transport;
 use crate::weighing::{NodeBudget, Weighing};
-use crate::worker_memory::MemoryWatch;
 use crate::{Gone, NodeFigures};
 
 /// The state that the sessions of a node share.
@@ -58,7 +57,6 @@ pub(crate) struct Hosting {
     places: Places,
     fitness: Fitness,
     weighing: Mutex<Weighing>,
-    memory_watch: Mutex<MemoryWatch>,
     departure: Departure,
     /// How eagerly the data thread polls between two requests.
     pub(crate) eagerness: Eagerness,
@@ -154,7 +152,6 @@ impl Hosting {
             settings,
             fitness,
             weighing: Mutex::default(),
-            memory_watch: Mutex::default(),
             departure: Departure::default(),
             eagerness: Eagerness::default(),
             began: Instant::now(),
@@ -502,7 +499,7 @@ impl Hosting {
 
     fn share_memory(&self) {
         let (limit, seen) = (self.budget().memory, self.settings.budget.census.memory());
-        let Some(over) = self.memory_watch.lock().look(self.now(), limit, &seen) else { return };
+        let Some(over) = self.weighing.lock().memory.look(self.now(), limit, &seen) else { return };
         let gone = Gone { cause: EndCause::Failed, detail: over.to_string() };
         let Holder { pool, index, placement: (term, counter), .. } = over.holder;
         warn!(session = %SessionId { pool, index }, "a session is ended: {}", gone.detail);

@@ -12,6 +12,8 @@ use rollhouse_core::limits::MAX_WEIGHED_ENVS;
 use rollhouse_core::{Budget, Weight};
 use rollhouse_host::{Census, Counted};
 
+use crate::worker_memory::MemoryWatch;
+
 /// What a node has for lanes, and where the worker processes that step some of them are counted.
 #[derive(Debug, Clone, Default)]
 pub struct NodeBudget {
@@ -27,6 +29,8 @@ pub(crate) struct Weighing {
     /// Time of the last look.
     looked: Option<Duration>,
     weights: BTreeMap<String, Weight>,
+    /// The watch over the memory of worker processes, which owners share.
+    pub(crate) memory: MemoryWatch,
 }
 
 impl Weighing {
