@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rollhouse_arena::{Patience, Rows, Share, Turns};
 
 use crate::block::{Block, Turn};
-use crate::first_done::{Received, Task, TaskChannels, look};
+use crate::first_done::{Received, Task, TaskChannels, ToCrew, look};
 use crate::late::{flush, settle, wait};
 use crate::timings::{Laps, Timings};
 
@@ -298,7 +298,14 @@ fn serve(crew: &mut Crew, channels: &TaskChannels, patience: &mut Patience, star
     let tasks = channels.tasks.lock();
     let owned = loop {
         let Some(next) = look(&tasks, patience).or_else(|| tasks.recv().ok()) else { break false };
-        let Some(task) = next else { break true };
+        let task = match next {
+            ToCrew::Step(task) => task,
+            ToCrew::HandOver => {
+                crew.blocks.iter_mut().for_each(Block::flush);
+                continue;
+            }
+            ToCrew::End => break true,
+        };
         crew.timings.queue_wait.add(started.elapsed().saturating_sub(task.turn.since_start));
         let Some(result) = crew.do_task(&task) else { return true };
         if channels.results.send((channels.crew, result)).is_err() {

@@ -13,7 +13,7 @@ use crate::block::Turn;
 use crate::config::MAX_SUB_BATCHES;
 use crate::crew::{Crew, Order, Orders, work};
 use crate::error::{ConfigError, StepError};
-use crate::first_done::{Received, Task, TaskChannels};
+use crate::first_done::{Received, TaskChannels, ToCrew};
 use crate::timings::Timings;
 
 /// The crews of an engine: the first is stepped by the caller's thread, each other one by a thread of its own.
@@ -31,7 +31,7 @@ pub(crate) struct Worker {
     pub(crate) range: Range<usize>,
     /// The crew, which its thread steps, or the owner where the thread comes late.
     pub(crate) crew: Arc<Mutex<Crew>>,
-    pub(crate) tasks: SyncSender<Option<Task>>,
+    pub(crate) tasks: SyncSender<ToCrew>,
     pub(crate) thread: Option<JoinHandle<()>>,
 }
 

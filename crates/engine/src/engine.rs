@@ -391,16 +391,19 @@ impl Engine {
         })
     }
 
-    /// Hands everything recorded so far to the recorder's writer. May wait for it. Late lanes that were sent stay so.
+    /// Hands everything recorded so far to the recorder's writer. May wait for it. Call it when stepping pauses for
+    /// [`CHUNK_AGE_MS`](rollhouse_replay::limits::CHUNK_AGE_MS): otherwise only the next step hands it over. Lanes that were
+    /// sent or are under way stay so, and results that were not received can be received.
     ///
     /// # Errors
     /// Only [`StepError::Hung`].
     pub fn flush(&mut self) -> Result<(), StepError> {
-        if let Some(blocks) = self.blocks_beside() {
-            blocks.iter_mut().for_each(Block::flush);
-            return Ok(());
+        if self.hung {
+            return Err(StepError::Hung);
         }
-        self.lockstep()?;
+        if self.in_parts.is_some() || self.first_done.is_some() {
+            return self.flush_beside();
+        }
         self.on_blocks(false, |block, _| block.flush())
     }
 

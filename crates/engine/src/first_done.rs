@@ -45,12 +45,22 @@ pub(crate) struct Task {
     pub(crate) turn: Turn,
 }
 
+/// A message to the thread of another crew than the caller's.
+#[derive(Debug)]
+pub(crate) enum ToCrew {
+    /// Step these lanes and leave their rows.
+    Step(Task),
+    /// Hand over what was recorded. It leaves no result.
+    HandOver,
+    /// No more tasks come.
+    End,
+}
+
 /// Channels by which a crew's thread takes tasks and leaves results. Both channels have room for every task that the
 /// owner lets be under way, so a crew never waits to leave a result.
 pub(crate) struct TaskChannels {
-    /// Channel of the tasks, which `None` closes. Only the crew's own thread takes from it; the lock is never
-    /// contended.
-    pub(crate) tasks: Mutex<Receiver<Option<Task>>>,
+    /// Channel of the tasks. Only the crew's own thread takes from it; the lock is never contended.
+    pub(crate) tasks: Mutex<Receiver<ToCrew>>,
     pub(crate) results: SyncSender<(usize, Received)>,
     /// Number of the crew.
     pub(crate) crew: usize,

@@ -46,11 +46,20 @@ pub(crate) fn flush(blocks: &mut [Block]) {
     }
 }
 
-/// Waits until a lane may have finished, at most until `deadline`.
+/// Waits until a lane may have finished, at most until `deadline`. Meanwhile blocks hand over what they have recorded: no
+/// row closes their chunks while their lanes take long.
 pub(crate) fn wait(blocks: &mut [Block], deadline: Instant) {
-    for block in blocks {
-        if block.with_late(|env| env.wait(deadline)).is_some() {
-            return;
+    let hand_over = blocks.iter().filter_map(Block::hand_over_at).min();
+    let until = hand_over.map_or(deadline, |at| at.min(deadline));
+    for block in &mut *blocks {
+        if block.with_late(|env| env.wait(until)).is_some() {
+            break;
+        }
+    }
+    if let Some(at) = hand_over {
+        let now = Instant::now();
+        if at <= now {
+            blocks.iter_mut().for_each(|block| block.hand_over(now));
         }
     }
 }

@@ -12,6 +12,7 @@ mod late_panics;
 mod lockstep;
 mod noting;
 mod panics;
+mod pauses;
 mod recording;
 mod resume;
 mod shared_memory;

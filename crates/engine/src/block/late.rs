@@ -8,6 +8,7 @@ use rollhouse_arena::{BlockRows, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Interruption, LaneDeadlines, LaneSet};
 use rollhouse_env::{Collected, LateRows, Post};
+use rollhouse_replay::limits::CHUNK_AGE_MS;
 
 use super::{Block, Done, Moves, Turn, copy_rows, keep_observations, show_rest};
 use crate::timings::{Laps, Phase};
@@ -39,6 +40,8 @@ pub(super) struct UnderWay {
     posted_apart: [Posted; BLOCK_LANES],
     /// Times that a lane may be under way.
     deadlines: LaneDeadlines,
+    /// Time at which lanes were last posted, or the recording was handed over while they were waited for.
+    stirred: Instant,
 }
 
 /// When a lane was posted, and the version of the policy that chose its action.
@@ -64,6 +67,7 @@ impl UnderWay {
             apart: LaneSet::NONE,
             posted_apart: [never; BLOCK_LANES],
             deadlines,
+            stirred: never.at,
         }
     }
 
@@ -80,6 +84,7 @@ impl UnderWay {
 
     /// Notes that `lanes` are posted.
     fn post(&mut self, lanes: LaneSet, posted: Posted) {
+        self.stirred = posted.at;
         if self.lanes().is_empty() {
             (self.together, self.apart) = (posted, LaneSet::NONE);
         } else {
@@ -365,6 +370,23 @@ impl Block {
         self.under_way.as_ref().and_then(|under_way| under_way.due())
     }
 
+    /// Returns the time at which the block hands over what it has recorded, if its lanes are still waited for then; `None` if
+    /// none is under way or nothing is recorded.
+    pub(crate) fn hand_over_at(&self) -> Option<Instant> {
+        let under_way = self.under_way.as_ref().filter(|under_way| !under_way.lanes().is_empty())?;
+        self.recorder.is_some().then(|| under_way.stirred + HAND_OVER_AFTER)
+    }
+
+    /// Hands over what the block has recorded, if it is time.
+    pub(crate) fn hand_over(&mut self, now: Instant) {
+        if self.hand_over_at().is_some_and(|at| at <= now) {
+            self.flush();
+            if let Some(under_way) = &mut self.under_way {
+                under_way.stirred = now;
+            }
+        }
+    }
+
     /// Waits until all lanes of the block have finished, and accounts for them.
     pub(super) fn settle(&mut self, columns: &mut BlockRows<'_, '_>, turn: Turn, laps: &mut Laps) {
         loop {
@@ -396,6 +418,10 @@ pub(super) fn flag(columns: &mut BlockRows<'_, '_>, lanes: LaneSet, done: Done, 
         columns.reset[lane] = u8::from(reset.has(lane));
     }
 }
+
+/// Time for which lanes are waited for before what was recorded before them is handed over: a row would close the chunk by
+/// then.
+const HAND_OVER_AFTER: Duration = Duration::from_millis(CHUNK_AGE_MS);
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
 //! First-done mode, in which lanes are sent some at a time and received as they are done.
 
+use std::sync::mpsc::TrySendError;
 use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
@@ -11,7 +12,7 @@ use crate::block::Block;
 use crate::config::MAX_SUB_BATCHES;
 use crate::crew::Order;
 use crate::error::StepError;
-use crate::first_done::{FirstDone, Received, Task, pick, receive};
+use crate::first_done::{FirstDone, Received, Task, ToCrew, pick, receive};
 
 impl Engine {
     /// Sends actions for some lanes: row i of `actions` is for `lanes[i]`. The lanes are stepped in sub-batches, one
@@ -50,7 +51,7 @@ impl Engine {
                 books.ready.extend(self.crews.own.do_task(&task));
             } else {
                 books.under_way[crew] += 1;
-                if self.crews.others[crew - 1].tasks.send(Some(task)).is_err() {
+                if self.crews.others[crew - 1].tasks.send(ToCrew::Step(task)).is_err() {
                     self.hung = true;
                     return Err(StepError::Hung);
                 }
@@ -129,12 +130,26 @@ impl Engine {
         (self.outstanding() > 0 && self.crews.own.late).then_some(&mut self.crews.own.blocks[..])
     }
 
+    /// Hands over what was recorded of lanes while some are under way, or were sent and not received; all of that goes on. The
+    /// threads of other crews do it after what they were sent before, and nobody waits for them.
+    pub(super) fn flush_beside(&mut self) -> Result<(), StepError> {
+        self.crews.own.blocks.iter_mut().for_each(Block::flush);
+        for worker in &self.crews.others {
+            // A crew whose channel is full has much to step, and hands over as it does.
+            if let Err(TrySendError::Disconnected(_)) = worker.tasks.try_send(ToCrew::HandOver) {
+                self.hung = true;
+                return Err(StepError::Hung);
+            }
+        }
+        Ok(())
+    }
+
     #[cold]
     pub(super) fn leave_first_done(&mut self) -> Result<(), StepError> {
         self.first_done = None;
         for worker in &self.crews.others {
             // A full channel has its place soon: the crew takes tasks until it meets this one.
-            if worker.tasks.send(None).is_err() {
+            if worker.tasks.send(ToCrew::End).is_err() {
                 self.hung = true;
                 return Err(StepError::Hung);
             }
