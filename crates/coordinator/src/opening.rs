@@ -603,8 +603,11 @@ fn unknown_kind(env: &str, present: &[&Member]) -> Refusal {
         present.iter().flat_map(|member| member.registration.kinds.iter().map(EnvKind::package)).collect();
     let hosted: Vec<&str> = hosted.into_iter().take(MAX_HASHES).collect();
     let hosted = match hosted.as_slice() {
-        [] => "no node hosts Python envs".to_owned(),
-        some => format!("nodes host envs of {}", some.join(", ")),
+        [] => "no node hosts any: the setting python.interpreter of a node names the Python that does"
+            .to_owned(),
+        some => {
+            format!("nodes host envs of {}: the setting python.allow of a node lists them", some.join(", "))
+        }
     };
     let message = format!("no node hosts Python envs of package `{needed}`, for `{env}`; {hosted}");
     Refusal::new(RefusalCode::NotFound, message)

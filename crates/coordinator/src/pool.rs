@@ -610,6 +610,8 @@ pub(crate) struct Replacing {
     pub(crate) previous: Option<Box<Session>>,
     /// The earlier placement, if only its owner has named it: an earlier coordinator placed it there.
     pub(crate) earlier: Option<Box<EarlierPlacement>>,
+    /// Whether a node has refused it for a reason that passes.
+    pub(crate) may_pass: bool,
 }
 
 /// What sessions of further transports are counted as: nodes may name any.

@@ -201,7 +201,7 @@ impl Cluster {
             Some(previous) => self.fence_off(session, &previous, out),
             None => {}
         }
-        let replacing = Replacing { waiters: vec![ticket], previous: before, earlier };
+        let replacing = Replacing { waiters: vec![ticket], previous: before, earlier, may_pass: false };
         self.assign_anew(session, first_lane, Share { node, lanes }, Vec::new(), replacing, out);
         Ok(())
     }
@@ -302,7 +302,7 @@ impl Cluster {
         let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key)) else {
             return;
         };
-        let Some(Replacing { waiters, previous, earlier }) = session.replacing.take() else { return };
+        let Some(Replacing { waiters, previous, earlier, .. }) = session.replacing.take() else { return };
         if let Some(previous) = previous {
             self.fence_off(key.0, &previous, out);
         }
@@ -321,7 +321,8 @@ impl Cluster {
         let (first_lane, lanes, node) = (session.first_lane, session.lanes, Arc::clone(&session.node));
         let mut tried = std::mem::take(&mut session.tried);
         tried.push(Arc::clone(&node));
-        let Some(replacing) = session.replacing.take() else { return };
+        let Some(mut replacing) = session.replacing.take() else { return };
+        replacing.may_pass |= !is_lasting(why.code);
         self.close_unwanted(&node, out);
         if tried.len() < MAX_ATTEMPTS {
             let mut not = tried.clone();
@@ -331,11 +332,32 @@ impl Cluster {
                 return self.assign_anew(key.0, first_lane, share, tried, replacing, out);
             }
         }
-        self.give_up_replacing(key, replacing, &why, out);
+        let refusal = match replacing.may_pass || self.has_untried(now, key.0.pool, &tried) {
+            false => {
+                let message = format!("session {} has no other place: node `{node}`: {}", key.0, why.message);
+                Refusal::new(why.code, message)
+            }
+            true => {
+                let message = format!("session {} has no other place yet: {}", key.0, why.message);
+                Refusal::busy(message, RETRY_AFTER.as_millis() as u64)
+            }
+        };
+        self.give_up_replacing(key, replacing, &refusal, out);
     }
 
-    fn give_up_replacing(&mut self, key: &Key, replacing: Replacing, why: &Refusal, out: &mut Actions) {
-        let Replacing { waiters, previous, earlier } = replacing;
+    /// Returns whether a node that was not tried hosts lanes of the pool's env, and may have room for them later.
+    fn has_untried(&self, now: Duration, pool: RunId, tried: &[Arc<str>]) -> bool {
+        let Some((pool, open)) = self.pools.get(&pool).and_then(|pool| Some((pool, pool.opened_as()?)))
+        else {
+            return false;
+        };
+        let is_untried = |name: &str| tried.iter().all(|tried| **tried != *name);
+        let mut able = self.suitable(open).filter(|(_, dynamics)| dynamics.may_be(pool.dynamics()));
+        able.any(|(member, _)| member.state(now) == NodeState::Alive && is_untried(&member.name))
+    }
+
+    fn give_up_replacing(&mut self, key: &Key, replacing: Replacing, refusal: &Refusal, out: &mut Actions) {
+        let Replacing { waiters, previous, earlier, .. } = replacing;
         if earlier.is_some() && previous.is_none() {
             // It is as if nobody had asked: the word of one who asks is no reason to know a pool.
             self.forget_session(key.0);
@@ -345,9 +367,8 @@ impl Cluster {
                 None => session.state = SessionState::Ended(EndCause::NodeLost),
             }
         }
-        let message = format!("session {} has no other place yet: {}", key.0, why.message);
         for ticket in waiters {
-            out.refuse(ticket, Refusal::busy(message.clone(), RETRY_AFTER.as_millis() as u64));
+            out.refuse(ticket, refusal.clone());
         }
         self.settle(key.0.pool, out);
     }
@@ -376,7 +397,9 @@ impl Cluster {
         let Some(pool) = self.pools.get_mut(&id) else { return };
         let mut left = Vec::new();
         for (&index, session) in &mut pool.sessions {
-            let Some(Replacing { waiters, previous, earlier }) = session.replacing.take() else { continue };
+            let Some(Replacing { waiters, previous, earlier, .. }) = session.replacing.take() else {
+                continue;
+            };
             left.push((SessionId { pool: id, index }, previous, earlier));
             for ticket in waiters {
                 out.refuse(ticket, refusal.clone());
@@ -474,4 +497,10 @@ fn judge_session(
         }
         _ => Ok(Answer::Place),
     }
+}
+
+/// Returns whether a node that refuses to open a session with that code does so however often it is asked: it does not have
+/// the env, as when an import fails there, or must not.
+const fn is_lasting(code: RefusalCode) -> bool {
+    matches!(code, RefusalCode::NotFound | RefusalCode::Forbidden | RefusalCode::BadRequest)
 }

@@ -1,6 +1,6 @@
 //! Envs that nodes learn when they are asked for: who is asked, and that all have to agree.
 
-use rollhouse_coordinator::{Event, Reply};
+use rollhouse_coordinator::{CallFailure, Event, Reply};
 use rollhouse_core::RunId;
 use rollhouse_core::limits::MAX_ENV_KWARGS_BYTES;
 use rollhouse_wire::{Grant, LaneSettings, OpenPool, Refusal, RefusalCode, ReplaceSession, Spread};
@@ -45,7 +45,11 @@ fn an_env_is_asked_for_where_all_kinds_that_its_id_tells_are_hosted() {
         let refusal = refusal.unwrap_err();
         assert_eq!(refusal.code, RefusalCode::NotFound);
         assert!(refusal.message.contains("nodes host envs of gymnasium"), "{refusal}");
+        assert!(refusal.message.contains("python.allow"), "{refusal}");
     }
+    let mut stage = Stage::new(1, &["none"]);
+    let refusal = open(&mut stage, of(ENV, "", 1)).unwrap_err();
+    assert!(refusal.message.contains("python.interpreter"), "{refusal}");
 }
 
 #[test]
@@ -84,6 +88,32 @@ fn lanes_of_a_lost_node_go_on_where_the_same_env_is_learned_and_nowhere_else() {
         placed = replace(&mut stage);
     }
     assert_eq!(placed.unwrap().grant.node, "c");
+}
+
+/// Symptom: a step of lanes whose node was lost ended after the owner's timeout, of 60 s, where the other node could not import
+/// their env. Cause: whatever a node said, lanes had no other place *yet*. Fix: what no node will do is refused as the node says it.
+#[test]
+fn lanes_of_an_env_that_no_other_node_imports_are_refused_at_once_with_the_reason() {
+    let mut stage = Stage::new(1, &["none"]);
+    stage.join_learning("a", &["gymnasium:*"], 5);
+    let grants = open(&mut stage, of(ENV, "", 48)).unwrap();
+    stage.join_learning("b", &["gymnasium:*"], 5);
+    let failed = Refusal::new(RefusalCode::NotFound, "the import failed: No module named 'pygame'");
+    stage.liars.insert("b", CallFailure::Refused(failed));
+    stage.lose("a", false);
+    let replace = |stage: &mut Stage| {
+        let asked = ReplaceSession { open: of(ENV, "", 48), dynamics: 5, ..asked(&grants[0], 48) };
+        stage.replace_as("ada", asked)
+    };
+    let refusal = replace(&mut stage).unwrap_err();
+    assert_eq!(refusal.code, RefusalCode::NotFound);
+    assert!(refusal.message.contains("node `b`: the import failed: No module named 'pygame'"), "{refusal}");
+    // One that is full may have room later.
+    stage.join_learning("c", &["gymnasium:*"], 5);
+    stage.full.push("c");
+    assert_eq!(replace(&mut stage).unwrap_err().code, RefusalCode::Busy);
+    stage.full.clear();
+    assert_eq!(replace(&mut stage).unwrap().grant.node, "c");
 }
 
 #[test]
