@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{ColumnRef, RecordRule};
+use rollhouse_core::{ColumnRef, LaneDeadlines, RecordRule};
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::EnvEntry;
 use rollhouse_env::testing::{Gate, Timing, late};
@@ -59,7 +59,7 @@ fn handing_over_leaves_what_was_sent_to_be_received() {
 fn what_late_lanes_have_recorded_is_handed_over_while_they_are_waited_for() {
     static GATE: Gate = Gate::new();
     let entry = late(&counter(), Timing { gate: Some(&GATE), together: true, ..Timing::default() });
-    let config = EngineConfig { lane_deadline: LONG, ..short_episodes(2, 1) };
+    let config = EngineConfig { lane_deadlines: LaneDeadlines::both(LONG), ..short_episodes(2, 1) };
     let (recorder, run) = recorder(&entry, &config);
     let mut engine = Engine::new(&entry, config, Some(&run)).unwrap();
     engine.reset(&Reset::all()).unwrap();
@@ -83,7 +83,10 @@ fn what_late_lanes_have_recorded_is_handed_over_while_they_are_waited_for() {
 fn handing_over_does_not_wait_for_lanes_that_are_under_way() {
     static GATE: Gate = Gate::new();
     let entry = late(&counter(), Timing { gate: Some(&GATE), together: true, ..Timing::default() });
-    let config = EngineConfig { lane_deadline: Duration::from_secs(3600), ..short_episodes(2, 1) };
+    let config = EngineConfig {
+        lane_deadlines: LaneDeadlines::both(Duration::from_secs(3600)),
+        ..short_episodes(2, 1)
+    };
     let (recorder, run) = recorder(&entry, &config);
     let mut engine = Engine::new(&entry, config, Some(&run)).unwrap();
     engine.reset(&Reset::all()).unwrap();

@@ -90,7 +90,7 @@ fn sessions_that_play_by_themselves_yield_to_others_the_more_of_them_an_owner_ha
     registry.register(looked_at(told)).unwrap();
     let cluster = Cluster::start(|config| config.registry = Arc::new(registry));
     let goal = Goal::Batches(u64::MAX);
-    let mut priority = |owner, pool| {
+    let priority = |owner, pool| {
         let mut open = session_of(owner, pool, "Counter", 1);
         open.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal, leased: false });
         cluster.coordinator.open(&open).unwrap();

@@ -1,7 +1,7 @@
 //! The lanes of a block that finish when they finish: what each is doing, and how its row is accounted for.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use rollhouse_arena::{BlockRows, Rows};
@@ -425,8 +425,9 @@ const HAND_OVER_AFTER: Duration = Duration::from_millis(CHUNK_AGE_MS);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use rollhouse_core::{DType, Role};
+
+    use super::*;
 
     #[test]
     fn lanes_posted_while_others_are_under_way_have_times_and_versions_of_their_own() {
@@ -439,7 +440,7 @@ mod tests {
         };
         let lanes = |lanes: &[usize]| lanes.iter().copied().collect::<LaneSet>();
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut under_way = UnderWay::new(&action, 8, 2 * second);
+        let mut under_way = UnderWay::new(&action, 8, LaneDeadlines::both(2 * second));
         let mut post = |posted: LaneSet, at: u32, version: u64| {
             under_way.post(posted, Posted { at: start + at * second, version });
             under_way.stepping |= posted;
@@ -455,15 +456,6 @@ mod tests {
         assert_eq!(under_way.overdue(start + 3 * second), lanes(&[0, 1, 2, 3, 4, 5]));
         assert_eq!(under_way.by_version(lanes(&[1])).as_slice(), [(lanes(&[1]), 7)]);
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use rollhouse_core::{DType, Role};
-
-    use super::*;
 
     /// Symptom: a reset that took longer than a step may was given up, whatever was set. Cause: one time for both. Fix: a
     /// time for each.
