@@ -66,14 +66,14 @@ impl OverMemory {
         if limit == 0 || of_owners <= most && of_owners + of_operators <= limit {
             return None;
         }
-        let over = |(&claimant, &own): (&&Claimant, &u64)| {
+        let over = taken.into_iter().map(|(claimant, own)| {
             let of_others =
                 |sum: u64, operate: bool| if claimant.operates() == operate { sum - own } else { sum };
             let share =
                 bound.share(claimant.operates(), of_others(of_owners, false), of_others(of_operators, true));
             (own.saturating_sub(share), claimant, own, share)
-        };
-        let (beyond, claimant, own, share) = taken.iter().map(over).max_by_key(|(beyond, ..)| *beyond)?;
+        });
+        let (beyond, claimant, own, share) = over.max_by_key(|(beyond, ..)| *beyond)?;
         let of_it = seen.iter().filter(|(holder, _)| holder.owner == *claimant);
         let (holder, &bytes) = of_it.max_by_key(|(_, bytes)| **bytes)?;
         let of_all = (of_owners + of_operators, most);
