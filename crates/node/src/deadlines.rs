@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(times(60, None, None), (second(24), second(24), second(60)));
         assert_eq!(times(5, None, None), (second(2), second(2), second(5)));
         assert_eq!(times(900, None, None), (second(25), second(25), second(900)));
-        let hours = |hours| second(hours * 3600);
+        let hours = |hours: u64| second(hours * 3600);
         assert_eq!(times(60, None, Some(hours(2))), (second(24), hours(2), second(7224) * 5 / 4));
         assert_eq!(times(5, Some(second(1)), None), (second(1), second(2), second(5)));
     }

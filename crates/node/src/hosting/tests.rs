@@ -47,7 +47,7 @@ pub(crate) fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<H
     let settings = HostingSettings {
         capacity: 8,
         lease,
-        hang_deadline,
+        deadlines: Deadlines::of_sessions(hang_deadline),
         program: "test 1".to_owned(),
         watch_patience: Duration::from_secs(15),
         budget: Default::default(),
