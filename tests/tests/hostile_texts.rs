@@ -241,6 +241,8 @@ fn frame(serial: u64) -> LaneFrame {
         truncated: false,
         action: 1_i64.to_le_bytes().to_vec(),
         obs: [0.5_f32; 4].iter().flat_map(|value| value.to_le_bytes()).collect(),
+        infos: Vec::new(),
+        picture: Vec::new(),
         state: vec![0.5; 4],
         hash: Some(7),
         position: Some(LanePosition { seed: 1, words: 0, half: None }),

@@ -1,8 +1,10 @@
 //! Python environments of this machine.
 
 use std::ffi::OsString;
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rollhouse_config::Python;
 use rollhouse_core::limits::{CONNECT_DEADLINE, CONNECT_RETRIES};
@@ -10,7 +12,7 @@ use rollhouse_core::{EnvKind, LaneDeadlines};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::{
     Census, Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost,
-    RecordedEnvs, RefusalKind,
+    PythonInfos, RecordedEnvs, RefusalKind,
 };
 use rollhouse_replay::{Envs, LearnEnv, RunInfo};
 
@@ -33,6 +35,7 @@ pub(crate) fn of_id(
             id: id.to_owned(),
             kwargs: python.env_kwargs.clone().unwrap_or_default(),
             deterministic: python.deterministic.then_some(true),
+            infos: PythonInfos::default(),
         };
         let host = PythonHost { draw, ..host(&python.hosting) };
         let learned = host.learn(&env, watch).map_err(|error| failure(&error))?;
@@ -133,6 +136,35 @@ pub(crate) fn of_node(
         draw: false,
     })
 }
+
+/// Returns the `python3` that is found by `PATH`, if it has what hosting Python envs needs. Blocks for as long as an interpreter
+/// takes to start, at most [`LOOK_WITHIN`].
+pub(crate) fn of_path() -> Option<String> {
+    let mut look = Command::new("python3");
+    look.args(["-c", LOOK]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut looking = look.spawn().ok()?;
+    let began = Instant::now();
+    let ended = loop {
+        match looking.try_wait() {
+            Ok(Some(ended)) => break ended,
+            Ok(None) if began.elapsed() < LOOK_WITHIN => std::thread::sleep(LOOK_AGAIN),
+            Ok(None) | Err(_) => {
+                let _gone = looking.kill().and_then(|()| looking.wait());
+                return None;
+            }
+        }
+    };
+    let mut path = String::new();
+    looking.stdout.take()?.take(MAX_PATH_BYTES).read_to_string(&mut path).ok()?;
+    Some(path.trim().to_owned()).filter(|path| ended.success() && !path.is_empty())
+}
+
+/// Program that says where its interpreter is, if that has the packages. It finds no module in the folder that it is started in.
+const LOOK: &str = "import sys; sys.path[:] = [path for path in sys.path if path]; from importlib.util import find_spec; \
+                    print(sys.executable if find_spec('rollhouse') and find_spec('gymnasium') else '')";
+const LOOK_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const MAX_PATH_BYTES: u64 = 4096;
 
 /// Makes the failure of an env that cannot be hosted, with the way to mend it.
 pub(crate) fn failure(error: &PythonError) -> Failure {

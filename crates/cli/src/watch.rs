@@ -1,12 +1,13 @@
 //! `rollhouse watch`: shows lanes of a cluster while they are played.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_client::{Cluster, RemoteDisk, Replay, Watch, WatchError};
-use rollhouse_core::{ColumnData, EpisodeName};
+use rollhouse_core::{ColumnData, ColumnSpec, EnvSpec, EpisodeName, Role};
 use rollhouse_replay::{Episode, Library};
 use rollhouse_viewer::{LiveFrame, LiveSource, Look, Pictures, ReplayMove, watch};
 use rollhouse_wire::{EndCause, LaneFrame, RefusalCode, ReplayStanding, SessionStatus};
@@ -16,6 +17,7 @@ use crate::args::WatchArgs;
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::output::Output;
+use crate::python_envs;
 use crate::replay::nearest::find_or_nearest;
 
 pub(crate) fn run(args: &WatchArgs, out: &mut Output) -> Result<Status, Failure> {
@@ -53,9 +55,12 @@ fn look_at(source: &mut Source, args: &WatchArgs, out: &mut Output) -> Result<St
         pictures => pictures,
     };
     let registry = args.plugins.registry()?;
+    let hosted = python_envs::of_recordings(&args.hosting, true)?;
+    let learn = python_envs::learner(hosted.as_ref());
+    let envs = python_envs::envs(&registry, learn.as_deref());
     // What cannot be watched at all is said before the terminal is taken.
     source.open(args.lane).map_err(|error| failure(&error))?;
-    watch(&registry, source, args.lane, Look::of(variable), pictures)
+    watch(envs, source, args.lane, Look::of(variable), pictures)
         .map_err(|error| Failure::of(Status::Failed, &error))?;
     Ok(Status::Done)
 }
@@ -67,6 +72,7 @@ fn print(source: &mut Source, args: &WatchArgs, out: &mut Output) -> Result<Stat
         match source.frame(args.lane, Duration::from_secs(1)) {
             Ok(Some((session, lane, frame))) => {
                 let replay = source.standing(args.lane);
+                let (action, observation, infos) = source.values(&frame);
                 let LaneFrame { episode, step, total_reward, reward, terminated, truncated, .. } = frame;
                 let state = frame.state;
                 let line = Line {
@@ -78,6 +84,9 @@ fn print(source: &mut Source, args: &WatchArgs, out: &mut Output) -> Result<Stat
                     reward,
                     terminated,
                     truncated,
+                    action,
+                    observation,
+                    infos,
                     state,
                     replay,
                 };
@@ -106,6 +115,15 @@ struct Line {
     reward: f64,
     terminated: bool,
     truncated: bool,
+    /// Action that led here; absent after a reset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<Vec<f64>>,
+    /// Numbers of each part of the observation, by its path; absent if they are many, as those of an image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observation: Option<BTreeMap<String, Vec<f64>>>,
+    /// Numbers of the step's infos, by their paths.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    infos: BTreeMap<String, Vec<f64>>,
     state: Vec<f64>,
     replay: Option<ReplayStanding>,
 }
@@ -201,6 +219,18 @@ impl Source {
         Ok((watch, *lane, seen))
     }
 
+    /// Returns action, observation and infos of a frame as numbers.
+    fn values(&self, frame: &LaneFrame) -> Values {
+        let Some((_, watch, ..)) = &self.open else { return Values::default() };
+        let opened = watch.inner().opened();
+        let action = numbers(&frame.action, &[opened.spec.action_column()]).pop().map(|(_, row)| row);
+        let columns = opened.spec.obs_columns();
+        let elements: usize = columns.iter().map(ColumnSpec::elements).sum();
+        let observation =
+            (elements <= MAX_PRINTED).then(|| numbers(&frame.obs, &columns).into_iter().collect());
+        (action, observation, infos_of(frame, &opened.spec))
+    }
+
     /// Returns the next frame of a lane, with the session's name and the number of the lane in the pool.
     fn frame(&mut self, lane: u32, wait: Duration) -> Result<Option<(String, u32, LaneFrame)>, WatchError> {
         let (watch, lane, seen) = self.open(lane)?;
@@ -232,7 +262,6 @@ impl LiveSource for Source {
         };
         let Some((_, watch, lane, _)) = &self.open else { return Ok(None) };
         let episode = watch.inner().shown(*lane, &frame).map_err(|error| error.to_string())?;
-        let episode = episode.ok_or("the lane shows no state: its env keeps it, or has failed")?;
         let mut action = ColumnData::zeros(episode.info.run.spec.action_column().dtype, 0);
         let action = (!frame.action.is_empty() && action.extend_le(&frame.action)).then_some(action);
         let ended = (frame.terminated, frame.truncated);
@@ -261,6 +290,45 @@ impl LiveSource for Source {
         moved.map(drop).map_err(|error| error.to_string())
     }
 }
+
+/// Action, observation and infos of a frame as numbers.
+type Values = (Option<Vec<f64>>, Option<BTreeMap<String, Vec<f64>>>, BTreeMap<String, Vec<f64>>);
+
+/// Returns the numbers of a row of columns that lie back to back, by the columns' paths; none if they are not there.
+fn numbers(mut bytes: &[u8], columns: &[ColumnSpec]) -> Vec<(String, Vec<f64>)> {
+    let mut found = Vec::new();
+    for column in columns {
+        let Some((own, rest)) = bytes.split_at_checked(column.row_bytes()) else { break };
+        let mut row = ColumnData::zeros(column.dtype, 0);
+        if !row.extend_le(own) {
+            break;
+        }
+        found.push((column.path.clone(), (0..row.len()).map(|at| row.number(at)).collect()));
+        bytes = rest;
+    }
+    found
+}
+
+/// Returns the numbers in the infos of a step that its env has said.
+fn infos_of(frame: &LaneFrame, spec: &EnvSpec) -> BTreeMap<String, Vec<f64>> {
+    let channels = &spec.info_channels;
+    let rows = numbers(&frame.infos, channels);
+    let mask = channels.iter().position(|channel| channel.role == Role::RemarkMask);
+    let are_there = mask.and_then(|at| rows.get(at)).map(|(_, row)| row.clone());
+    let mut said = are_there.iter().flatten();
+    let shown = rows.into_iter().zip(channels).filter(|(_, channel)| match channel.role {
+        Role::ActionMask => true,
+        Role::RemarkMask => false,
+        role => {
+            let is_there = are_there.is_none() || said.next().is_some_and(|&there| there != 0.0);
+            is_there && role != Role::FirstRemark
+        }
+    });
+    shown.map(|(row, _)| row).collect()
+}
+
+/// Most numbers of an observation that are printed.
+const MAX_PRINTED: usize = 4096;
 
 /// Returns the failure to open an episode; where there is none of the name, it names the nearest ones.
 fn not_opened(cluster: &Cluster, name: EpisodeName, error: &WatchError) -> Failure {

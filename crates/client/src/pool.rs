@@ -57,6 +57,7 @@ impl PoolRequest {
             env: env.into(),
             env_kwargs: String::new(),
             deterministic: None,
+            infos: Default::default(),
             options: BTreeMap::new(),
             autoreset: AutoresetMode::default(),
             max_episode_steps: None,

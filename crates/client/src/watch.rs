@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::msgpack::Message;
-use rollhouse_core::{AutoresetMode, ColumnData, ColumnSpec, Options, RecordRule};
-use rollhouse_replay::{Episode, Frames, PolicyInfo, RunHeader, SoFar, StepFrom, Steps};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnSpec, EnvKind, Options, RecordRule};
+use rollhouse_replay::{Episode, Frame, PolicyInfo, RunHeader, SoFar, StepFrom, Steps};
 use rollhouse_wire::{
     CallError, CallId, DialError, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, LaneFrame,
-    LanePosition, LookAnswer, LookParams, OpenWatch, Refusal, ReplayOf, ReplayStanding, Request, SessionId,
-    SoFar as SoFarAnswer, SoFarFrom, SoFarParams, StepState, StreamLost, Watch as WatchRequest, WatchGrant,
-    WatchOpened,
+    LanePicture, LanePosition, LookAnswer, LookParams, OpenWatch, Refusal, ReplayOf, ReplayStanding, Request,
+    SessionId, SoFar as SoFarAnswer, SoFarFrom, SoFarParams, SoFarRows, StepState, StreamLost,
+    Watch as WatchRequest, WatchGrant, WatchOpened,
 };
 
 use crate::blocking::Cluster;
@@ -120,7 +120,9 @@ impl AsyncWatch {
         wait: Duration,
     ) -> Result<Option<LaneFrame>, WatchError> {
         let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-        let params = LookParams { lane, after, wait_ms };
+        // Others are drawn where they are looked at.
+        let picture = EnvKind::has_id(&self.opened.spec.id);
+        let params = LookParams { lane, after, wait_ms, picture };
         let LookAnswer { frame, replay } = self.ask(LookParams::METHOD, &params).await?;
         self.standing = replay;
         Ok(frame)
@@ -136,8 +138,16 @@ impl AsyncWatch {
         let mut actions = ColumnData::zeros(action.dtype, 0);
         let elements = action.elements().max(1);
         let mut from = 0;
+        let mut shown: Option<SoFarRows> = None;
         let answer = loop {
-            let answer: SoFarAnswer = self.ask(SoFarParams::METHOD, &SoFarParams { lane, from }).await?;
+            let mut answer: SoFarAnswer = self.ask(SoFarParams::METHOD, &SoFarParams { lane, from }).await?;
+            if let Some(rows) = answer.rows.take() {
+                let SoFarRows { first_obs, obs, rewards, pictures } = rows;
+                let all = shown.get_or_insert_with(|| SoFarRows { first_obs, ..SoFarRows::default() });
+                all.obs.extend(obs);
+                all.rewards.extend(rewards);
+                all.pictures.extend(pictures);
+            }
             let before = actions.len();
             let whole = actions.extend_le(&answer.actions) && actions.len().is_multiple_of(elements);
             from = (actions.len() / elements) as u64;
@@ -148,6 +158,10 @@ impl AsyncWatch {
                 break answer;
             }
         };
+        if let (Some(rows), SoFarFrom::Step(at)) = (&mut shown, &answer.from) {
+            rows.first_obs.clone_from(&at.obs);
+        }
+        let steps = shown.map(|rows| self.steps_of(rows, answer.steps)).transpose()?;
         let (start, from) = match answer.from {
             SoFarFrom::Reset(start) => (start.into(), None),
             SoFarFrom::Step(at) => (at.position.into(), Some(self.step_of(*at)?)),
@@ -162,52 +176,89 @@ impl AsyncWatch {
             hash: answer.hash,
             ended: (answer.terminated, answer.truncated),
             total_reward: answer.total_reward,
+            steps,
         }))
     }
 
-    /// Returns a frame as an episode of no steps, which looks as the lane did then; `None` where the env does not show
-    /// its state.
+    /// Returns a frame as an episode of no steps, which looks as the lane did then. Where the env does not show its state, it
+    /// has what the lane showed.
     ///
     /// # Errors
     /// If the frame is not one of this session.
-    pub fn shown(&self, lane: u32, frame: &LaneFrame) -> Result<Option<Episode>, WatchError> {
-        let recomputed = frame.hash.zip(frame.position);
-        if recomputed.is_none() && self.replay().is_none() {
-            return Ok(None);
-        }
+    pub fn shown(&self, lane: u32, frame: &LaneFrame) -> Result<Episode, WatchError> {
+        let recomputed = frame.hash.zip(frame.position).filter(|_| !frame.state.is_empty());
         let unknown = (0, LanePosition { seed: 0, words: 0, half: None });
         let (hash, position) = recomputed.unwrap_or(unknown);
         let at = StepState {
             step: frame.step,
             total_reward: frame.total_reward,
             position,
-            state: frame.state.clone(),
+            state: if recomputed.is_some() { frame.state.clone() } else { Vec::new() },
             hash,
             obs: frame.obs.clone(),
         };
-        let spec = &self.opened.spec;
-        let from = self.step_of(at)?;
-        let none = |column: &ColumnSpec| ColumnData::zeros(column.dtype, 0);
-        let first_obs = from.obs.clone();
-        let mut episode = self.episode(SoFar {
+        let action = self.opened.spec.action_column();
+        let steps = match recomputed {
+            Some(_) => None,
+            None => {
+                let picture = LanePicture { at: 0, png: frame.picture.clone() };
+                let pictures = if frame.picture.is_empty() { Vec::new() } else { vec![picture] };
+                let first_obs = frame.obs.clone();
+                Some(self.steps_of(SoFarRows { first_obs, pictures, ..SoFarRows::default() }, 0)?)
+            }
+        };
+        Ok(self.episode(SoFar {
             run: self.run.clone(),
             lane: self.opened.first_lane + lane,
             number: frame.episode,
             start: position.into(),
-            from: Some(from),
-            actions: none(&spec.action_column()),
+            from: Some(self.step_of(at)?),
+            actions: ColumnData::zeros(action.dtype, 0),
             hash: recomputed.map(|(hash, _)| hash),
             ended: (frame.terminated, frame.truncated),
             total_reward: frame.total_reward,
-        });
-        if recomputed.is_none() {
-            // What cannot be recomputed is what was recorded of it.
-            let obs = spec.obs_columns().iter().map(none).collect();
-            let infos = spec.info_channels.iter().map(none).collect();
-            episode.steps =
-                Some(Steps { first_obs, obs, rewards: Vec::new(), infos, frames: Frames::default() });
+            steps,
+        }))
+    }
+
+    /// Returns what a lane showed in `steps` steps.
+    fn steps_of(&self, rows: SoFarRows, steps: u64) -> Result<Steps, WatchError> {
+        let SoFarRows { first_obs, obs, rewards, pictures } = rows;
+        let spec = &self.opened.spec;
+        let columns = spec.obs_columns();
+        let row: usize = columns.iter().map(ColumnSpec::row_bytes).sum();
+        let first_obs = self.obs_rows(&first_obs, 1)?;
+        if rewards.len() as u64 != steps || obs.len() != row * rewards.len() {
+            return Err(unlike("the observations of an episode"));
         }
-        Ok(Some(episode))
+        let none =
+            |channel: &ColumnSpec| ColumnData::zeros(channel.dtype, channel.elements() * rewards.len());
+        let picture = |LanePicture { at, png }: LanePicture| Some((at, Frame::of_bytes(png).ok()?));
+        Ok(Steps {
+            first_obs,
+            obs: self.obs_rows(&obs, rewards.len())?,
+            infos: spec.recorded().info_channels.iter().map(none).collect(),
+            rewards,
+            frames: pictures.into_iter().filter_map(picture).collect(),
+        })
+    }
+
+    /// Returns rows of each observation column, which lie back to back row by row.
+    fn obs_rows(&self, bytes: &[u8], count: usize) -> Result<Vec<ColumnData>, WatchError> {
+        let specs = self.opened.spec.obs_columns();
+        let mut columns: Vec<_> = specs.iter().map(|spec| ColumnData::zeros(spec.dtype, 0)).collect();
+        let mut rest = bytes;
+        for _ in 0..count {
+            for (column, spec) in columns.iter_mut().zip(&specs) {
+                let split = rest.split_at_checked(spec.row_bytes());
+                let (own, others) = split.ok_or_else(|| unlike("an observation"))?;
+                if !column.extend_le(own) {
+                    return Err(unlike("an observation"));
+                }
+                rest = others;
+            }
+        }
+        Ok(columns)
     }
 
     /// Returns the episode under its own name: a recorded one has another than the pool that shows it.
@@ -220,19 +271,7 @@ impl AsyncWatch {
     }
 
     fn step_of(&self, at: StepState) -> Result<StepFrom, WatchError> {
-        let mut rest = &*at.obs;
-        let mut obs = Vec::new();
-        for column in self.opened.spec.obs_columns() {
-            let mut row = ColumnData::zeros(column.dtype, 0);
-            let bytes = ColumnData::zeros(column.dtype, column.elements());
-            let bytes = bytes.as_ref().bytes().len();
-            let (own, others) = rest.split_at_checked(bytes).ok_or_else(|| unlike("an observation"))?;
-            if !row.extend_le(own) {
-                return Err(unlike("an observation"));
-            }
-            obs.push(row);
-            rest = others;
-        }
+        let obs = self.obs_rows(&at.obs, 1)?;
         let StepState { step, total_reward, position, state, hash, .. } = at;
         Ok(StepFrom { step, total_reward, position: position.into(), state, hash, obs })
     }
@@ -322,7 +361,7 @@ fn header_of(session: SessionId, opened: &WatchOpened) -> Result<RunHeader, Watc
         started_ms: (session.pool.as_u128() >> 80) as u64,
         parent: None,
         arguments: settings.env_kwargs.clone(),
-        spec: spec.clone(),
+        spec: spec.recorded(),
     })
 }
 

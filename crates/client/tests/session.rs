@@ -39,6 +39,7 @@ fn session(on_loss: OnLoss) -> Session {
         env: "CartPole-v1".to_owned(),
         env_kwargs: String::new(),
         deterministic: None,
+        infos: Default::default(),
         options: BTreeMap::new(),
         autoreset: AutoresetMode::NextStep,
         max_episode_steps: None,

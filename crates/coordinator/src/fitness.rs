@@ -224,6 +224,7 @@ mod tests {
                 env: "E".to_owned(),
                 env_kwargs: String::new(),
                 deterministic: None,
+                infos: Default::default(),
                 options: BTreeMap::new(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,

@@ -172,6 +172,7 @@ fn pool_of(sessions: u32) -> OpenPool {
             env: ENV.to_owned(),
             env_kwargs: String::new(),
             deterministic: None,
+            infos: Default::default(),
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

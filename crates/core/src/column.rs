@@ -78,12 +78,26 @@ pub enum Role {
     /// Discrete action, or for each value of each element of a MultiDiscrete one in turn. It is written in every row, also in
     /// one that began an episode.
     ActionMask,
+    /// The column is a number that an env says of a step beside what it does. It is shown to whoever steps the lane where the
+    /// column of [`Role::RemarkMask`] says that it is there, and it is neither recorded nor part of the dynamics.
+    Remark,
+    /// The column is a remark on the reset with which the lane's episode began. It is written in rows that began an episode,
+    /// and stays in those that follow.
+    FirstRemark,
+    /// The column is booleans that say which numbers are there: one for each info channel of the roles info, remark and first
+    /// remark, in their order.
+    RemarkMask,
 }
 
 impl Role {
     /// Returns whether an info channel is written in rows that began an episode, too.
     pub const fn is_in_first_rows(self) -> bool {
-        matches!(self, Self::ActionMask)
+        matches!(self, Self::ActionMask | Self::FirstRemark | Self::RemarkMask)
+    }
+
+    /// Returns whether an info channel of that role is what an env says beside what it does.
+    pub const fn is_remark(self) -> bool {
+        matches!(self, Self::Remark | Self::FirstRemark | Self::RemarkMask)
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::{MAX_ELEMENT_NAMES, MAX_METHODS, MAX_OBS_COLUMNS, MAX_OPTIONS};
 use crate::{
     ColumnData, ColumnSpec, DType, MaskError, MethodSpec, ObservationSpace, OptionSpec, Role, Space,
-    bounded_list,
+    bounded_list, split_mix64,
 };
 
 /// Everything that is known of an env without running it. There is one spec for each env id, shared by all lanes.
@@ -202,6 +202,26 @@ impl EnvSpec {
         self.info_channels.iter().any(|channel| channel.role.is_in_first_rows())
     }
 
+    /// Returns the spec with info channels of what the env says beside what it does. Its hash is another then, so that nodes
+    /// on which an env says other things are told apart.
+    #[must_use]
+    pub fn with_remarks(mut self, remarks: Vec<ColumnSpec>) -> Self {
+        debug_assert!(remarks.iter().all(|channel| channel.role.is_remark()), "remarks alone");
+        self.dynamics_hash ^= hash_of_remarks(&remarks);
+        self.info_channels.extend(remarks);
+        self
+    }
+
+    /// Returns the spec under which episodes are recorded: as it was before [`EnvSpec::with_remarks`].
+    #[must_use]
+    pub fn recorded(&self) -> Self {
+        let mut spec = self.clone();
+        let remarks = spec.info_channels.extract_if(.., |channel| channel.role.is_remark());
+        let remarks: Vec<_> = remarks.collect();
+        spec.dynamics_hash ^= hash_of_remarks(&remarks);
+        spec
+    }
+
     /// Returns the columns of an action as its space has them: those of a Dict or Tuple by their paths, else the one column.
     pub fn action_parts(&self) -> Vec<ColumnSpec> {
         let Some(parts) = self.action_space.parts() else { return vec![self.action_column()] };
@@ -238,6 +258,16 @@ impl EnvSpec {
     }
 }
 
+/// Returns a hash of those channels; 0 of none.
+fn hash_of_remarks(remarks: &[ColumnSpec]) -> u64 {
+    let add = |hash: u64, word: u64| split_mix64(hash ^ word);
+    remarks.iter().fold(0, |hash, ColumnSpec { path, dtype, shape, names: _, role }| {
+        let hash = path.bytes().chain(dtype.name().bytes()).fold(hash, |hash, byte| add(hash, byte.into()));
+        let hash = shape.iter().fold(hash, |hash, &extent| add(hash, extent as u64));
+        add(hash, *role as u64)
+    })
+}
+
 fn column(space: &Space, role: Role, names: Vec<String>) -> ColumnSpec {
     ColumnSpec { path: String::new(), dtype: space.dtype(), shape: space.shape().to_vec(), names, role }
 }
@@ -253,6 +283,33 @@ mod tests {
             assert!(Verdict::new(GameResult::None, Some(score)).is_none());
         }
         assert_eq!(Verdict::new(GameResult::None, Some(0.0)).score(), Some(0.0));
+    }
+
+    #[test]
+    fn remarks_are_no_part_of_what_is_recorded_and_tell_nodes_apart() {
+        let channel = |path: &str, role| {
+            let path = path.to_owned();
+            ColumnSpec { path, dtype: DType::I64, shape: Vec::new(), names: Vec::new(), role }
+        };
+        let spec = EnvSpec {
+            id: "a:B".to_owned(),
+            summary: String::new(),
+            observation_space: Space::discrete(2).into(),
+            action_space: Space::discrete(2),
+            observation_names: Vec::new(),
+            action_names: Vec::new(),
+            max_episode_steps: None,
+            determinism: Determinism::Deterministic,
+            methods: Vec::new(),
+            options: Vec::new(),
+            info_channels: vec![channel("kept", Role::Info)],
+            dynamics_hash: 7,
+        };
+        let of = |path| spec.clone().with_remarks(vec![channel(path, Role::Remark)]);
+        assert_ne!(of("lives").dynamics_hash, spec.dynamics_hash);
+        assert_ne!(of("lives").dynamics_hash, of("level").dynamics_hash);
+        assert_eq!(of("lives").recorded(), spec);
+        assert_eq!(spec.recorded(), spec);
     }
 
     #[test]

@@ -72,6 +72,8 @@ struct Says {
     verdicts: bool,
     /// True if it has infos in rows that began an episode, and no late side that writes them there.
     first_infos: bool,
+    /// Number of its info channels that are recorded.
+    recorded_infos: usize,
 }
 
 /// Time of a batch and the policy's version, as the owner tells them to the crews.
@@ -111,6 +113,7 @@ impl Block {
         let says = Says {
             verdicts: parts.has_verdicts,
             first_infos: parts.late.is_none() && spec.has_first_infos(),
+            recorded_infos: spec.info_channels.iter().filter(|channel| !channel.role.is_remark()).count(),
         };
         let mut block = Self {
             maker: parts.maker,

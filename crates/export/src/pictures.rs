@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use rollhouse_core::EnvKind;
 use rollhouse_env::{Image, ImageSize, Registry};
-use rollhouse_replay::{Episode, PlayedStep, RecomputeError, SeekBounds, Seeker, SimulateError};
+use rollhouse_replay::{Episode, PlayedStep, RecomputeError, RecordKind, SeekBounds, Seeker, SimulateError};
 
 use crate::error::ExportError;
 use crate::settings::{MAX_FPS, Settings, USUAL_FPS};
@@ -79,6 +80,14 @@ const LEAST_FPS: f64 = 0.25;
 fn why_none(registry: &Registry, episode: &Arc<Episode>) -> Option<RecomputeError> {
     let id = &episode.info.run.spec.id;
     match registry.get(id) {
+        Err(_) if EnvKind::has_id(id) => {
+            return Some(match episode.info.recorded() {
+                RecordKind::Full => SimulateError::NotDeterministic.into(),
+                RecordKind::ActionLog | RecordKind::Trace => {
+                    SimulateError::NotHosted { env: id.clone() }.into()
+                }
+            });
+        }
         Err(unknown) => return Some(SimulateError::Unknown(unknown).into()),
         // Recomputed or not, it draws no picture.
         Ok(entry) => entry.render_size()?,
@@ -87,8 +96,12 @@ fn why_none(registry: &Registry, episode: &Arc<Episode>) -> Option<RecomputeErro
     let recorded = episode.info.dynamics();
     let now = registry.get(id).ok()?.spec().dynamics_hash;
     Some(
-        if now == recorded { SimulateError::NotRecorded } else { SimulateError::Dynamics { recorded, now } }
-            .into(),
+        if now == recorded {
+            SimulateError::NotDeterministic
+        } else {
+            SimulateError::Dynamics { recorded, now }
+        }
+        .into(),
     )
 }
 

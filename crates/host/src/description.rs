@@ -460,7 +460,9 @@ fn bounds(given: Vec<Bound>, elements: usize) -> Result<Bounds, String> {
 /// Maximum number of bytes in the summary of an option.
 const MAX_SUMMARY_BYTES: usize = 1024;
 
-const DTYPES: [DType; 6] = [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F32, DType::F64];
+/// Types that workers name.
+pub(crate) const DTYPES: [DType; 6] =
+    [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F32, DType::F64];
 
 #[cfg(test)]
 mod tests {

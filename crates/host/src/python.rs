@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KWARGS_BYTES};
-use rollhouse_core::{Determinism, EnvKind, EnvSpec, LaneDeadlines, Options, Space};
+use rollhouse_core::{ColumnSpec, Determinism, EnvKind, EnvSpec, LaneDeadlines, Options, Role, Space};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, spec_hash};
 use serde::Serialize;
 use tracing::warn;
@@ -19,9 +19,10 @@ use crate::connect_watch::{Connect, ConnectWatch};
 use crate::description::{ActionMask, Description, DescriptionError, MAX_ANSWER_BYTES};
 use crate::error::HostError;
 use crate::hashing::hash_bytes;
-use crate::host::{Host, Until, WorkerEvent};
+use crate::host::{Host, Reply, Until, WorkerEvent};
 use crate::launcher::Launcher;
 use crate::record::{Places, Record};
+use crate::remarks::{self, BadInfo, InfoHello, Remarks};
 use crate::spread::spread;
 use crate::try_out::{TryOut, TryOutError};
 use crate::worker_block::WorkerBlock;
@@ -55,7 +56,7 @@ pub struct PythonHost {
 }
 
 /// A Python env that is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PythonEnv {
     /// `gymnasium:ID`, `gymnasium:module:ID`, or a class as `package.module:Class`.
     pub id: String,
@@ -63,6 +64,19 @@ pub struct PythonEnv {
     pub kwargs: serde_json::Map<String, serde_json::Value>,
     /// Whether it is declared deterministic; `None` leaves that to the `metadata` of its class.
     pub deterministic: Option<bool>,
+    /// What its lanes give of its infos.
+    pub infos: PythonInfos,
+}
+
+/// What lanes give of a Python env's infos. They are numbers, and arrays of them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PythonInfos {
+    /// Whether a step is tried, to give what the env says in it and in the reset before.
+    pub are_learned: bool,
+    /// Infos of each step that are part of what the env is, and are recorded with it: info channels.
+    pub recorded: Vec<ColumnSpec>,
+    /// Of every how many-th step its lanes have a picture for recordings; 0 for none.
+    pub frames_every: u64,
 }
 
 impl PythonEnv {
@@ -81,6 +95,16 @@ impl PythonEnv {
             id: spec.id.clone(),
             kwargs: kwargs.ok_or(PythonError::Arguments { bytes: arguments.len() })?,
             deterministic: Some(spec.determinism == Determinism::Deterministic),
+            infos: PythonInfos {
+                are_learned: false,
+                recorded: spec
+                    .info_channels
+                    .iter()
+                    .filter(|channel| channel.role == Role::Info)
+                    .cloned()
+                    .collect(),
+                frames_every: 0,
+            },
         })
     }
 }
@@ -119,6 +143,9 @@ pub enum PythonError {
     /// The worker did not make the env, or described one that cannot be hosted.
     #[error(transparent)]
     Description(#[from] DescriptionError),
+    /// The infos that are to be recorded cannot be.
+    #[error(transparent)]
+    Infos(#[from] BadInfo),
     /// The env is declared deterministic, and is not.
     #[error("the env is declared deterministic, and is not taken as such")]
     NotDeterministic(#[from] TryOutError),
@@ -188,8 +215,9 @@ impl LearnedEnv {
         let (learned, watch) = (Arc::clone(self), watch.clone());
         entry.with_tried_options(move |options| {
             let LearnedEnv { host, env, .. } = &*learned;
-            let begin =
-                |new: &[Options]| Ok(Description::read(&host.describe(env, new, false, &watch)?).map(drop)?);
+            let begin = |new: &[Options]| {
+                Ok(Description::read(&host.describe(env, new, false, &watch)?.0).map(drop)?)
+            };
             tried.check(options, begin).map_err(refused)
         })
     }
@@ -217,10 +245,13 @@ impl PythonHost {
             let shown = env.id.floor_char_boundary(MAX_ENV_ID_BYTES);
             return Err(PythonError::Id(env.id[..shown].to_owned()));
         }
-        let answer = self.describe(env, &[], false, watch)?;
+        let recorded = remarks::check(env.infos.recorded.clone())?;
+        let (answer, remarks) = self.describe(env, &[], false, watch)?;
         let description = Description::read(&answer)?;
         let may_draw = self.draw || description.draws;
         let mut spec = spec(env, description);
+        let remarks = remarks.channels(recorded.len());
+        spec.info_channels.extend(recorded);
         // The hash is one of the spec and of the arguments, and of what the try-out shows, if there is one.
         let of_spec = spec_hash(&spec);
         // Nothing in them can fail to be written: their keys are texts.
@@ -231,13 +262,15 @@ impl PythonHost {
             spec.dynamics_hash = hash_bytes(spec.dynamics_hash, &shown.to_le_bytes());
         }
         let drawn = if may_draw { self.drawn(env, watch) } else { None };
+        let spec = spec.with_remarks(remarks);
         Ok(LearnedEnv { host: self.clone(), env: env.clone(), spec, answer, drawn })
     }
 
     /// Returns the size of the pictures that the env draws of itself, and how many make up a second; `None` if it draws none.
     /// A process of its own tries it, for a renderer may fail in ways that end it.
     fn drawn(&self, env: &PythonEnv, watch: &ConnectWatch) -> Option<(ImageSize, u32)> {
-        let told = self.describe(env, &[], true, watch).and_then(|answer| Ok(Description::read(&answer)?));
+        let told = self.describe(env, &[], true, watch);
+        let told = told.and_then(|(answer, _)| Ok(Description::read(&answer)?));
         if let Err(error) = &told {
             warn!(env = env.id, %error, "the env does not draw itself");
         }
@@ -245,20 +278,29 @@ impl PythonHost {
     }
 
     /// Returns what a worker says of the env, after an episode of it with each of these options, and after a picture if it is
-    /// to draw one.
+    /// to draw one; and the numbers in its infos, if those are learned and nothing else was wanted.
     fn describe(
         &self,
         env: &PythonEnv,
         options: &[Options],
         picture: bool,
         watch: &ConnectWatch,
-    ) -> Result<Vec<u8>, PythonError> {
+    ) -> Result<(Vec<u8>, Remarks), PythonError> {
         let hello = Hello { options, picture, ..self.hello(env, 0) };
         let mut host = Host::start(self.config(vec![hello.bytes()], watch))?;
         loop {
             host.wait(Until::AnyEvent, None)?;
             match host.next_event() {
-                Some(WorkerEvent::Ready { answer, .. }) => return Ok(answer),
+                Some(WorkerEvent::Ready { answer, .. }) => {
+                    let learns = env.infos.are_learned && options.is_empty() && !picture;
+                    // An answer that is a refusal has no worker behind it.
+                    let remarks = if learns && Description::read(&answer).is_ok() {
+                        remarks_of(&mut host, self.launch_deadline.min(INFOS_PATIENCE))?
+                    } else {
+                        Remarks::default()
+                    };
+                    return Ok((answer, remarks));
+                }
                 Some(WorkerEvent::Lost { detail, .. }) => return Err(self.lost(detail)),
                 Some(WorkerEvent::Replied(_)) | None => {}
             }
@@ -297,9 +339,10 @@ impl PythonHost {
         let mask = Description::read(answer)?.action_mask;
         let lanes = ranges.iter().map(Range::len).max().unwrap_or(0);
         let bytes = record.bytes(lanes).ok_or(PythonError::TooLarge { lanes })?;
+        let infos = InfoHello::of(spec);
         let hello = |range: &Range<usize>| {
             let (record, action_mask) = (Some(record.places(range.start)), mask.as_ref());
-            Hello { record, action_mask, ..self.hello(env, range.len()) }.bytes()
+            Hello { record, action_mask, infos: infos.as_ref(), ..self.hello(env, range.len()) }.bytes()
         };
         let mut host = Host::start(self.config(ranges.iter().map(hello).collect(), watch))?;
         if let Some(census) = &self.census {
@@ -322,6 +365,8 @@ impl PythonHost {
             connect: ConnectHello::of(self.connect),
             record: None,
             action_mask: None,
+            infos: None,
+            frames_every: env.infos.frames_every,
             options: &[],
             draw: self.draw,
             picture: false,
@@ -360,6 +405,24 @@ impl PythonHost {
     }
 }
 
+/// Has the worker that has described an env try a step of it, and returns the numbers in its infos. A step that fails, ends the
+/// process or takes too long says nothing: its lanes will tell.
+fn remarks_of(host: &mut Host, patience: Duration) -> Result<Remarks, HostError> {
+    host.share(0)?;
+    host.post(0, LEARN_INFOS, &[], Some(patience))?;
+    loop {
+        host.wait(Until::AnyEvent, None)?;
+        match host.next_event() {
+            Some(WorkerEvent::Replied(Reply { payload, .. })) => return Ok(Remarks::read(&payload)),
+            Some(WorkerEvent::Lost { detail, .. }) => {
+                warn!(detail, "infos are not learned: the step that was tried failed");
+                return Ok(Remarks::default());
+            }
+            Some(WorkerEvent::Ready { .. }) | None => {}
+        }
+    }
+}
+
 /// What is known of an env: how it is asked for, its spec, and what a worker said of it.
 type Known<'a> = (&'a PythonEnv, &'a EnvSpec, &'a [u8]);
 
@@ -374,6 +437,8 @@ struct Hello<'a> {
     connect: ConnectHello,
     record: Option<Places>,
     action_mask: Option<&'a ActionMask>,
+    infos: Option<&'a InfoHello>,
+    frames_every: u64,
     options: &'a [Options],
     /// Whether envs that can draw themselves are made so.
     draw: bool,
@@ -434,6 +499,12 @@ fn hash_of(options: &Options) -> u64 {
     // Nothing in it can fail to be written: its keys are texts.
     hash_bytes(0, &serde_json::to_vec(options).unwrap_or_default())
 }
+
+/// Command to a worker that has described an env: a step is tried, and the answer has the numbers in its infos.
+const LEARN_INFOS: u64 = 7;
+
+/// Time that such a worker has for a reset and a step, if that is less than a launch may take: a pool waits for it.
+const INFOS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Most sets of options that are known to work.
 const MAX_TRIED: usize = 1024;

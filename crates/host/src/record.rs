@@ -18,7 +18,9 @@
 use std::sync::atomic::Ordering;
 
 use rollhouse_arena::SharedMemory;
-use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, StateHasher, Verdict};
+use rollhouse_core::{
+    ColumnMut, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, Role, StateHasher, Verdict,
+};
 use rollhouse_env::Generator;
 use serde::Serialize;
 
@@ -29,6 +31,9 @@ pub(crate) struct Record {
     action: usize,
     columns: Vec<Place>,
     infos: Vec<Place>,
+    /// End of what is hashed: the observation, and the action mask, which is the first info channel. Other infos are of steps
+    /// alone, and stay as the next episode begins.
+    hashed: usize,
     end: usize,
     /// Place of the generator; `None` if the env is not deterministic.
     generator: Option<usize>,
@@ -104,11 +109,19 @@ impl Record {
             place
         };
         place(&spec.action_column());
-        let columns = spec.obs_columns().iter().map(&mut place).collect();
-        let infos = spec.info_channels.iter().map(place).collect();
+        let columns: Vec<_> = spec.obs_columns().iter().map(&mut place).collect();
+        let is_mask = |channel: &&ColumnSpec| channel.role == Role::ActionMask;
+        let masks = spec.info_channels.iter().take_while(is_mask).count();
+        let (masks, others) = spec.info_channels.split_at(masks);
+        let mut infos: Vec<_> = masks.iter().map(&mut place).collect();
+        let hashed = infos
+            .last()
+            .or(columns.last())
+            .map_or(ACTION, |last: &Place| last.at + last.bytes.next_multiple_of(8));
+        infos.extend(others.iter().map(place));
         let generator = (spec.determinism == Determinism::Deterministic).then_some(end);
         let stride = (end + generator.map_or(0, |_| GENERATOR_BYTES)).next_multiple_of(CACHE_LINE);
-        Self { stride, action: ACTION, columns, infos, end, generator, said: None, ahead: 0 }
+        Self { stride, action: ACTION, columns, infos, hashed, end, generator, said: None, ahead: 0 }
     }
 
     /// Lays out the record of a lane that says something beside its rows.
@@ -258,10 +271,10 @@ impl LaneRecord<'_> {
         Ok(())
     }
 
-    /// Adds the observation's bits to a hash.
+    /// Adds the bits of the observation and the action mask to a hash.
     pub(crate) fn hashed(self, hasher: StateHasher) -> StateHasher {
-        let first = self.record.columns.first().map_or(self.record.end, |column| column.at);
-        let words = (first..self.record.end).step_by(8);
+        let first = self.record.columns.first().map_or(self.record.hashed, |column| column.at);
+        let words = (first..self.record.hashed).step_by(8);
         words.fold(hasher, |hash, word| hash.word(self.memory.word(self.at + word).load(Ordering::Relaxed)))
     }
 

@@ -573,6 +573,7 @@ impl Drop for Workforce {
 
 /// Codes of commands, in their low byte.
 const WORK: u64 = 1;
+
 const CLOSE: u64 = 2;
 
 /// Bytes of a command for each lane: its task and its seed.

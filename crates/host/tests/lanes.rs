@@ -11,7 +11,8 @@ use rollhouse_env::{
     BatchEnv, CallError, Collected, EnvEntry, ImageSize, LateRows, MakeError, Post, RenderError,
 };
 use rollhouse_host::{
-    Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind,
+    Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, PythonInfos,
+    RefusalKind,
 };
 use serde_json::json;
 
@@ -125,7 +126,12 @@ fn watched_entry(
         draw: false,
     };
     let serde_json::Value::Object(kwargs) = kwargs else { panic!("arguments are a map") };
-    let env = PythonEnv { id: "lanes:Counting".to_owned(), kwargs, deterministic: None };
+    let env = PythonEnv {
+        id: "lanes:Counting".to_owned(),
+        kwargs,
+        deterministic: None,
+        infos: PythonInfos::default(),
+    };
     Ok(Arc::new(host.learn(&env, watch)?).entry(watch))
 }
 

@@ -16,10 +16,11 @@ use parking_lot::Mutex;
 use rollhouse_core::msgpack::encode;
 use rollhouse_core::{Claimant, EnvKind, EnvSpec, ShareBook, SharedBound, panic_message};
 use rollhouse_host::{
-    Census, ConnectWatch, DescriptionError, LearnedEnv, PythonEnv, PythonError, PythonHost, RefusalKind,
+    Census, ConnectWatch, DescriptionError, LearnedEnv, PythonEnv, PythonError, PythonHost, PythonInfos,
+    RefusalKind,
 };
 use rollhouse_wire::limits::MAX_CONTROL_BYTES;
-use rollhouse_wire::{Refusal, RefusalCode};
+use rollhouse_wire::{InfoSettings, Refusal, RefusalCode};
 use tokio::sync::{OnceCell, oneshot};
 
 use crate::owned::with_causes;
@@ -160,23 +161,33 @@ fn on_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name("rollhouse-learn".to_owned()).spawn(work).map(drop)
 }
 
-/// Returns the env that is asked for by its id, with its arguments.
+/// Returns the env that is asked for by its id, with its arguments and what is to be had of its infos.
 ///
 /// # Errors
 /// If the arguments are no JSON object.
-pub(crate) fn asked_for(id: &str, kwargs: &str, deterministic: Option<bool>) -> Result<PythonEnv, Refusal> {
+pub(crate) fn asked_for(
+    id: &str,
+    kwargs: &str,
+    deterministic: Option<bool>,
+    infos: &InfoSettings,
+) -> Result<PythonEnv, Refusal> {
     let kwargs = if kwargs.is_empty() { Ok(Default::default()) } else { serde_json::from_str(kwargs) };
     let kwargs = kwargs.map_err(|error| {
         Refusal::new(RefusalCode::BadRequest, format!("env_kwargs: no JSON object: {error}"))
     })?;
-    Ok(PythonEnv { id: id.to_owned(), kwargs, deterministic })
+    let infos = PythonInfos {
+        are_learned: infos.numbers,
+        recorded: infos.record.clone(),
+        frames_every: infos.frames_every,
+    };
+    Ok(PythonEnv { id: id.to_owned(), kwargs, deterministic, infos })
 }
 
 /// Returns a refusal of the worker as trainers are told it. What would be refused by every node is not tried on others.
 fn refusal(error: &PythonError) -> Refusal {
     let code = match error {
         PythonError::Id(_) => RefusalCode::NotFound,
-        PythonError::Arguments { .. } => RefusalCode::BadRequest,
+        PythonError::Arguments { .. } | PythonError::Infos(_) => RefusalCode::BadRequest,
         PythonError::Description(DescriptionError::Refused(refused)) => match refused.kind {
             RefusalKind::NotAllowed => RefusalCode::Forbidden,
             RefusalKind::ImportFailed => RefusalCode::NotFound,
@@ -253,16 +264,20 @@ mod tests {
     }
 
     fn numbered(number: usize) -> PythonEnv {
-        asked_for("gymnasium:X-v0", &format!("{{\"n\": {number}}}"), None).unwrap()
+        asked_for("gymnasium:X-v0", &format!("{{\"n\": {number}}}"), None, &InfoSettings::default()).unwrap()
     }
 
     #[test]
     fn arguments_are_a_json_object_and_their_order_does_not_matter() {
-        let one = asked_for("a:B", r#"{"x": 1, "y": [2]}"#, None).unwrap();
-        assert_eq!(one, asked_for("a:B", r#"{"y":[2],"x":1}"#, None).unwrap());
-        assert_eq!(asked_for("a:B", "", None).unwrap().kwargs.len(), 0);
+        let one = asked_for("a:B", r#"{"x": 1, "y": [2]}"#, None, &InfoSettings::default()).unwrap();
+        assert_eq!(one, asked_for("a:B", r#"{"y":[2],"x":1}"#, None, &InfoSettings::default()).unwrap());
+        assert_eq!(asked_for("a:B", "", None, &InfoSettings::default()).unwrap().kwargs.len(), 0);
         for wrong in ["[]", "1", "{", "null", "{\"x\": NaN}"] {
-            assert_eq!(asked_for("a:B", wrong, None).unwrap_err().code, RefusalCode::BadRequest, "{wrong}");
+            assert_eq!(
+                asked_for("a:B", wrong, None, &InfoSettings::default()).unwrap_err().code,
+                RefusalCode::BadRequest,
+                "{wrong}"
+            );
         }
     }
 

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 
 pub(crate) use camera::Camera;
 use newest::Newest;
-pub(crate) use tape::{Begin, Snapshot};
+pub(crate) use tape::{Begin, Rows, Snapshot};
 
 /// The place where the thread that steps a session and its watchers meet.
 #[derive(Debug)]
@@ -52,6 +52,8 @@ struct Wanted {
     /// Those that watch it; the lane counts to the share of the first.
     watchers: Vec<Claimant>,
     wants_frame: bool,
+    /// Whether the frame is to have a picture of the lane.
+    wants_picture: bool,
     wants_snapshot: bool,
     frame: Newest<LaneFrame>,
     snapshot: Newest<Snapshot>,
@@ -72,6 +74,7 @@ pub(crate) struct Following {
 pub(crate) struct Wish {
     pub(crate) lane: u32,
     pub(crate) frame: bool,
+    pub(crate) picture: bool,
     pub(crate) snapshot: bool,
 }
 
@@ -141,6 +144,7 @@ impl Live {
             .map(|(&lane, wanted)| Wish {
                 lane,
                 frame: std::mem::take(&mut wanted.wants_frame),
+                picture: std::mem::take(&mut wanted.wants_picture),
                 snapshot: std::mem::take(&mut wanted.wants_snapshot),
             })
             .collect()
@@ -152,6 +156,7 @@ impl Live {
         for wish in wishes {
             if let Some(wanted) = lanes.by_lane.get_mut(&wish.lane) {
                 wanted.wants_frame |= wish.frame;
+                wanted.wants_picture |= wish.picture;
                 wanted.wants_snapshot |= wish.snapshot;
                 self.calls.fetch_or(WANTED, Ordering::Relaxed);
             }
@@ -179,12 +184,12 @@ impl Following {
         self.lane
     }
 
-    /// Returns the newest frame after the one with the serial number `seen`, and how many between the two were never
-    /// seen. Waits for one until `until`; `nudge` is called once one is wanted, for sessions that nobody steps just
+    /// Returns the newest frame after the one with the serial number `after`, and how many between the two were never
+    /// seen. One that is made for it has a picture if that is wanted and there can be one. Waits for one until `until`; `nudge` is called once one is wanted, for sessions that nobody steps just
     /// now. Cancellation-safe.
     pub(crate) async fn frame(
         &self,
-        after: u64,
+        (after, picture): (u64, bool),
         until: Instant,
         nudge: impl Fn(),
     ) -> Option<(Arc<LaneFrame>, u64)> {
@@ -196,6 +201,7 @@ impl Following {
         let find = || self.seen(after);
         let want = |wanted: &mut Wanted| {
             wanted.wants_frame = true;
+            wanted.wants_picture |= picture;
             wanted.asked = Some(Instant::now());
         };
         self.wait(until, find, want, nudge).await
@@ -302,6 +308,8 @@ mod tests {
             truncated: false,
             action: Vec::new(),
             obs: Vec::new(),
+            infos: Vec::new(),
+            picture: Vec::new(),
             state: Vec::new(),
             hash: None,
             position: None,
@@ -370,14 +378,14 @@ mod tests {
             live.show(0, Some(frame(step)), None);
         }
         let until = Instant::now() + Duration::from_secs(1);
-        let (seen, missed) = following.frame(0, until, || {}).await.unwrap();
+        let (seen, missed) = following.frame((0, false), until, || {}).await.unwrap();
         assert_eq!((seen.step, seen.serial, missed), (5, 5, 0), "who has seen none has missed none");
         live.show(0, Some(frame(6)), None);
         live.show(0, Some(frame(7)), None);
-        let (seen, missed) = following.frame(5, until, || {}).await.unwrap();
+        let (seen, missed) = following.frame((5, false), until, || {}).await.unwrap();
         assert_eq!((seen.step, missed), (7, 1));
-        assert!(following.frame(7, Instant::now(), || {}).await.is_none(), "nothing moves");
-        assert_eq!(live.take_wishes(), [Wish { lane: 0, frame: true, snapshot: false }]);
+        assert!(following.frame((7, false), Instant::now(), || {}).await.is_none(), "nothing moves");
+        assert_eq!(live.take_wishes(), [Wish { lane: 0, frame: true, picture: false, snapshot: false }]);
         assert_eq!(live.take_wishes(), []);
     }
 

@@ -583,6 +583,7 @@ mod tests {
                 env: "test/Faulty-v0".to_owned(),
                 env_kwargs: String::new(),
                 deterministic: None,
+                infos: Default::default(),
                 options: Default::default(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,

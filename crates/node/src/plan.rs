@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rollhouse_core::{AutoresetMode, Claimant, Goal, Options, RecordRule, RunId, StepColumns};
+use rollhouse_core::{AutoresetMode, Claimant, EnvKind, Goal, Options, RecordRule, RunId, StepColumns};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::ConnectWatch;
@@ -28,6 +28,8 @@ pub struct SessionPlan {
     pub(crate) record: RecordRule,
     /// Columns in which the owner notes something of each step.
     step_columns: StepColumns,
+    /// Of every how many-th step a picture is recorded; 0 for none.
+    frames_every: u64,
     /// The policy, the seed and the goal, if the session plays by itself.
     pub(crate) collect: Option<(Builtin, u64, Goal)>,
     /// Connecting of the lanes' workers.
@@ -68,6 +70,7 @@ impl SessionPlan {
         }
         let record = record_rule(settings)?;
         let collect = settings.collect.as_ref().map(collect_of).transpose()?;
+        check_infos(&entry, settings)?;
         Ok(Self {
             entry,
             engine,
@@ -77,6 +80,7 @@ impl SessionPlan {
             placement: open.incarnation.term.rotate_left(32) ^ open.incarnation.counter,
             record,
             step_columns: settings.step_columns.clone(),
+            frames_every: settings.infos.frames_every,
             collect,
             connecting: ConnectWatch::default(),
             program: program.to_owned(),
@@ -107,7 +111,7 @@ impl SessionPlan {
         let lanes = first..first + self.engine.lanes as u32;
         let (placement, step_columns) = (self.placement, self.step_columns.clone());
         let owner = Some(self.owner.clone());
-        let beside = Beside { placement, step_columns, owner, ..Beside::default() };
+        let beside = Beside { placement, frames_every: self.frames_every, step_columns, owner };
         let begun = recorder.begin_lanes_with(self.run_header(), lanes, beside);
         begun.map_err(|error| match error {
             BeginError::TooManyRuns => Refusal::busy(error.to_string(), RUNS_RETRY_MS),
@@ -126,7 +130,7 @@ impl SessionPlan {
 
     /// Returns the header that a recorder needs of the pool, the same on every node.
     fn run_header(&self) -> RunHeader {
-        let spec = self.entry.spec().clone();
+        let spec = self.entry.spec().recorded();
         let policy = self.collect.as_ref().map_or("external", |(policy, ..)| policy.name());
         RunHeader {
             run: self.pool,
@@ -187,6 +191,21 @@ fn engine_config(open: &OpenSession, options: Options) -> EngineConfig {
         options: vec![options],
         ..EngineConfig::new(open.lanes as usize)
     }
+}
+
+/// Refuses infos and pictures of envs that give none.
+fn check_infos(entry: &EnvEntry, settings: &LaneSettings) -> Result<(), Refusal> {
+    let bad = |message: String| Err(Refusal::new(RefusalCode::BadRequest, message));
+    let env = settings.env.escape_debug();
+    if !EnvKind::has_id(&settings.env) && !settings.infos.record.is_empty() {
+        return bad(format!("infos.record: `{env}` is no Python env; what it says of a step is recorded"));
+    }
+    if settings.infos.frames_every > 0 && entry.render_size().is_none() {
+        return bad(format!(
+            "infos.frames_every: `{env}` draws no pictures of itself; a Python env needs render_mode=\"rgb_array\" in env_kwargs"
+        ));
+    }
+    Ok(())
 }
 
 fn record_rule(settings: &LaneSettings) -> Result<RecordRule, Refusal> {

@@ -348,6 +348,8 @@ impl ReplaySession {
                 .map(|action| bytes(std::slice::from_ref(action)))
                 .unwrap_or_default(),
             obs: bytes(&played.obs),
+            infos: Vec::new(),
+            picture: Vec::new(),
             state: played.state.unwrap_or_default(),
             hash,
             position: position.map(Into::into),
@@ -380,6 +382,7 @@ impl ReplaySession {
             truncated,
             total_reward: if whole { info.total_reward.unwrap_or_default() } else { 0.0 },
             hash: self.episode.end_hash.filter(|_| whole),
+            rows: None,
         })
     }
 

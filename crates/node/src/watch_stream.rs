@@ -5,6 +5,7 @@
 //! it. It is sent away when it has not asked, or not taken an answer, for the node's patience: a lane that is watched
 //! costs its steps a little.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,15 +13,15 @@ use rollhouse_core::msgpack::Message;
 use rollhouse_core::{Claimant, Portion};
 use rollhouse_wire::limits::{MAX_LOOK_MS, MAX_SO_FAR_BYTES};
 use rollhouse_wire::{
-    Admittance, CloseCode, Connection, Envelope, EnvelopeReader, EnvelopeWriter, LookAnswer, LookParams,
-    OpenWatch, PauseParams, PlayParams, Refusal, RefusalCode, Request, Responder, SeekParams, SessionId,
-    SoFar, SoFarFrom, SoFarParams, StepParams, StepState,
+    Admittance, CloseCode, Connection, Envelope, EnvelopeReader, EnvelopeWriter, LanePicture, LookAnswer,
+    LookParams, OpenWatch, PauseParams, PlayParams, Refusal, RefusalCode, Request, Responder, SeekParams,
+    SessionId, SoFar, SoFarFrom, SoFarParams, SoFarRows, StepParams, StepState,
 };
 use tokio::time::{sleep_until, timeout};
 
 use crate::NodeFigures;
 use crate::hosting::Hosting;
-use crate::live::{Begin, Following, Snapshot};
+use crate::live::{Begin, Following, Rows, Snapshot};
 use crate::player::Move;
 use crate::replay_session::{ReplaySession, ReplayedFrame, WatcherPlace};
 use crate::session_handle::SessionHandle;
@@ -192,7 +193,7 @@ impl Watcher {
     }
 
     async fn look(&mut self, params: LookParams) -> Result<LookAnswer, Refusal> {
-        let LookParams { lane, after, wait_ms } = params;
+        let LookParams { lane, after, wait_ms, picture } = params;
         if wait_ms > MAX_LOOK_MS {
             let message = format!("wait_ms = {wait_ms}; at most {MAX_LOOK_MS} are allowed");
             return Err(Refusal::new(RefusalCode::BadRequest, message));
@@ -213,12 +214,13 @@ impl Watcher {
         }
         let following = self.follow(lane)?;
         sleep_until(now + pace).await;
-        let frame =
-            following.frame(after, until, || handle.attend_watchers()).await.map(|(frame, missed)| {
+        let frame = following.frame((after, picture), until, || handle.attend_watchers()).await.map(
+            |(frame, missed)| {
                 figures.watching.frames_shown.add(1);
                 figures.watching.frames_missed.add(missed);
                 (*frame).clone()
-            });
+            },
+        );
         Ok(LookAnswer { frame, replay: None })
     }
 
@@ -323,7 +325,8 @@ fn params<T: Message>(asked: &Envelope) -> Result<T, Refusal> {
     })
 }
 
-/// Returns the episode with as many of its actions, from `from` on, as fit an answer.
+/// Returns the episode with as many of its actions, from `from` on, as fit an answer; where what the lane has shown is kept, at
+/// least one.
 fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
     let Snapshot { tape, start, hash } = snapshot;
     let (first, at) = match tape.begin() {
@@ -345,22 +348,58 @@ fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
         let message = format!("from = {from}; {steps} actions are known of the episode");
         return Err(Refusal::new(RefusalCode::BadRequest, message));
     }
+    let shown = tape.rows().map_or(0, |rows| rows.obs.len().checked_div(steps as usize).unwrap_or(0));
+    if 2 * shown > MAX_SHOWN_ROWS {
+        let message = format!("an observation of {shown} bytes is too large for its past to be shown");
+        return Err(Refusal::new(RefusalCode::Unsupported, message));
+    }
     let bytes = tape.actions().as_ref().bytes();
     let row = bytes.len().checked_div(steps as usize).unwrap_or(0);
-    let rest = bytes.get(from as usize * row..).unwrap_or_default();
-    let fitting = rest.len().min(MAX_SO_FAR_BYTES / row.max(1) * row);
+    // What is shown takes half of a part at most, but for one row; pictures have the rest.
+    let most = if tape.rows().is_some() { MAX_SO_FAR_BYTES / 2 } else { MAX_SO_FAR_BYTES };
+    let wide = row + if tape.rows().is_some() { shown + size_of::<f64>() } else { 0 };
+    let least = u64::from(tape.rows().is_some());
+    let until = steps.min(from + ((most / wide.max(1)) as u64).max(least));
+    let rows = tape.rows().map(|rows| {
+        let is_first = from == 0 && matches!(tape.begin(), Begin::Reset);
+        let part = rows_of(rows, from..until, (shown, until == steps));
+        SoFarRows { first_obs: if is_first { rows.first_obs.clone() } else { Vec::new() }, ..part }
+    });
     let (terminated, truncated) = tape.ended();
     Ok(SoFar {
         episode: tape.number(),
         from: at,
         steps,
-        actions: rest.get(..fitting).unwrap_or_default().to_vec(),
+        actions: bytes.get(from as usize * row..until as usize * row).unwrap_or_default().to_vec(),
         terminated,
         truncated,
         total_reward: tape.total_reward(),
         hash: *hash,
+        rows,
     })
 }
+
+/// Returns what a lane has shown in those steps, each of which has so many bytes of observations. A part has the pictures before
+/// its actions, the last one also that behind its last.
+fn rows_of(rows: &Rows, steps: Range<u64>, (shown, is_last): (usize, bool)) -> SoFarRows {
+    let (from, until) = (steps.start as usize, steps.end as usize);
+    let mut left = MAX_SO_FAR_BYTES / 2;
+    let pictures = rows.pictures.iter().filter(|(at, picture)| {
+        let is_part = steps.contains(at) || is_last && *at == steps.end;
+        let fits = is_part && picture.len() <= left;
+        left -= if fits { picture.len() } else { 0 };
+        fits
+    });
+    SoFarRows {
+        first_obs: Vec::new(),
+        pictures: pictures.map(|(at, png)| LanePicture { at: *at, png: png.to_vec() }).collect(),
+        obs: rows.obs.get(from * shown..until * shown).unwrap_or_default().to_vec(),
+        rewards: rows.rewards.get(from..until).unwrap_or_default().to_vec(),
+    }
+}
+
+/// Most bytes of two observations that are shown of a lane's past: with the rest of an answer they fit an envelope.
+const MAX_SHOWN_ROWS: usize = 96 << 10;
 
 /// Microseconds that each watcher adds to the time between two of its frames: together they see 500 a second at most.
 const ANSWER_PACE_US: u64 = 2_000;

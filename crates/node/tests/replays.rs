@@ -157,7 +157,7 @@ impl<'a> Viewer<'a> {
     }
 
     fn look(&mut self, after: u64) -> LookAnswer {
-        self.ask(LookParams::METHOD, &LookParams { lane: 0, after, wait_ms: 0 }).unwrap()
+        self.ask(LookParams::METHOD, &LookParams { lane: 0, after, wait_ms: 0, picture: false }).unwrap()
     }
 
     /// How the stream ends.
@@ -510,7 +510,7 @@ fn what_is_asked_of_a_watch_stream_and_makes_no_sense_is_refused_and_the_stream_
         viewer.ask(PlayParams::METHOD, &PlayParams { speed: 1e9 }).unwrap_err().code,
         RefusalCode::BadRequest
     );
-    let look = LookParams { lane: 1, after: 0, wait_ms: 0 };
+    let look = LookParams { lane: 1, after: 0, wait_ms: 0, picture: false };
     assert_eq!(viewer.ask(LookParams::METHOD, &look).unwrap_err().code, RefusalCode::BadRequest);
     // Left out, they are what docs/protocol.md says.
     let step = viewer.ask(StepParams::METHOD, &nothing).unwrap();

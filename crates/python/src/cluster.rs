@@ -14,10 +14,11 @@ use rollhouse_client::{
     Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RemoteDisk, RequestError, Transport,
     run_named, trust_of,
 };
-use rollhouse_core::{AutoresetMode, OptionValue, RecordRule};
-use rollhouse_wire::{CertificateFiles, Spread};
+use rollhouse_core::{AutoresetMode, EnvKind, OptionValue, RecordRule};
+use rollhouse_wire::{CertificateFiles, InfoSettings, Spread};
 use serde::Serialize;
 
+use crate::described::info_channel;
 use crate::engine::{NativeLanes, Rules};
 use crate::envs::{option_value, spec_dict};
 use crate::failure::{exception, look, of_connect, of_open, of_request};
@@ -166,8 +167,8 @@ keywords! {
 keywords! {
     /// The pool that is asked for.
     struct PoolKeywords {
-        /// Arguments of a Python env as JSON, and whether it is declared deterministic.
-        python: (String, Option<bool>),
+        /// What there is for Python envs alone.
+        python: PythonWishes,
         lanes: u32,
         autoreset: String,
         max_episode_steps: Option<u32>,
@@ -190,8 +191,10 @@ keywords! {
 impl PoolKeywords {
     fn request(&self, py: Python<'_>, id: &str) -> PyResult<PoolRequest> {
         let mut request = PoolRequest::new(id, self.lanes);
-        request.settings.env_kwargs.clone_from(&self.python.0);
-        request.settings.deterministic = self.python.1;
+        let (arguments, deterministic, record, frames_every) = self.python.clone();
+        let record = record.into_iter().map(info_channel).collect::<PyResult<_>>()?;
+        (request.settings.env_kwargs, request.settings.deterministic) = (arguments, deterministic);
+        request.settings.infos = InfoSettings { numbers: EnvKind::has_id(id), record, frames_every };
         request.settings.autoreset = match &*self.autoreset {
             "NextStep" => AutoresetMode::NextStep,
             "SameStep" => AutoresetMode::SameStep,
@@ -226,6 +229,10 @@ impl PoolKeywords {
         Ok(request)
     }
 }
+
+/// What is asked of a Python env: its arguments as JSON, whether it is declared deterministic, infos that are recorded with each
+/// step (name, dtype and shape), and of every how many-th step a picture is, 0 for none.
+type PythonWishes = (String, Option<bool>, Vec<(String, String, Vec<usize>)>, u64);
 
 /// A pool for Python: its run, the env's spec, and the lanes.
 type Made<'py> = (String, Bound<'py, PyDict>, NativeLanes);

@@ -410,12 +410,10 @@ impl NativeLanes {
             let bits = matches!(space, Space::Box(space) if space.choices);
             Ok(row_shape(space.dtype(), space.shape())?.of_bits(bits).of_own(space.own()))
         };
-        let channels = spec.info_channels.iter();
-        let channels = channels.map(|ColumnSpec { path, dtype, shape, role, .. }| {
+        let channels = Channel::all(&spec.info_channels, |ColumnSpec { dtype, shape, role, .. }| {
             // As Gymnasium's own envs give masks.
-            let shape = row_shape(*dtype, shape)?.of_bits(*role == Role::ActionMask);
-            Ok(Channel { name: path.clone(), shape, role: *role })
-        });
+            Ok(row_shape(*dtype, shape)?.of_bits(*role == Role::ActionMask))
+        })?;
         Ok(Self {
             lanes,
             action: row_shape(spec.action_space.dtype(), spec.action_space.shape())?,
@@ -425,10 +423,7 @@ impl NativeLanes {
             ),
             convert,
             rules,
-            shapes: Shapes {
-                obs: ObsShape::new(&spec.observation_space, of_space)?,
-                channels: channels.collect::<PyResult<_>>()?,
-            },
+            shapes: Shapes { obs: ObsShape::new(&spec.observation_space, of_space)?, channels },
             home: Home::here(),
             state: Mutex::new(LanesState {
                 memory: KeepAlive::new(py, inner.memory())?,

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use rollhouse_core::{ColumnRef, Role};
+use rollhouse_core::{ColumnRef, ColumnSpec, Role};
 
 use crate::arrays::{RowShape, copy_masked, mask, objects};
 use crate::obs_shape::ObsShape;
@@ -66,9 +66,44 @@ pub(crate) struct Shapes {
 /// A column of an env's own infos.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    pub(crate) name: String,
-    pub(crate) shape: RowShape,
-    pub(crate) role: Role,
+    /// Keys on the way to it.
+    keys: Vec<String>,
+    shape: RowShape,
+    role: Role,
+    /// The column of booleans that say where it is there, and its place among them; `None` if it is everywhere.
+    there: Option<(usize, usize)>,
+}
+
+impl Channel {
+    /// Makes the channels of an env; `shape_of` makes the shape of a row.
+    pub(crate) fn all(
+        columns: &[ColumnSpec],
+        shape_of: impl Fn(&ColumnSpec) -> PyResult<RowShape>,
+    ) -> PyResult<Vec<Self>> {
+        let says_there = columns.iter().position(|column| column.role == Role::RemarkMask);
+        let mut bits = 0..;
+        let channel = |column: &ColumnSpec| {
+            let there = match column.role {
+                Role::ActionMask | Role::RemarkMask => None,
+                _ => says_there.zip(bits.next()),
+            };
+            let keys = if there.is_some() { keys_of(&column.path) } else { vec![column.path.clone()] };
+            Ok(Self { keys, shape: shape_of(column)?, role: column.role, there })
+        };
+        columns.iter().map(channel).collect()
+    }
+
+    /// Returns whether an env that need not say it has said it in a row.
+    fn is_there(&self, columns: &[ColumnRef<'_>], row: usize, rows: usize) -> bool {
+        let Some((column, place)) = self.there else { return self.role != Role::RemarkMask };
+        let Some(ColumnRef::U8(said)) = columns.get(column) else { return false };
+        said.get(row * (said.len() / rows.max(1)) + place).is_some_and(|&said| said != 0)
+    }
+}
+
+/// Returns the keys on the way to a number, whose path is a JSON pointer without the first slash.
+fn keys_of(path: &str) -> Vec<String> {
+    path.split('/').map(|key| key.replace("~1", "/").replace("~0", "~")).collect()
 }
 
 impl Rows<'_> {
@@ -101,13 +136,12 @@ impl Rows<'_> {
                     !channel.role.is_in_first_rows() && self.is_over(row)
                 })?;
             }
-            // A reset has none, but for those that are there in first rows; these are of the episode that has begun, also
-            // where one has ended in the same step.
-            self.add_channels(infos, shapes, |channel, row| {
-                if channel.role.is_in_first_rows() {
-                    return !self.is_lost(row);
-                }
-                self.is_valid(row) && !(nested.is_some() && self.is_over(row))
+            let begins = |row: usize| self.reset[row] != 0 || nested.is_some() && self.is_over(row);
+            self.add_channels(infos, shapes, |channel, row| match channel.role {
+                // Of the episode that has begun, also where one has ended in the same step.
+                Role::ActionMask => !self.is_lost(row),
+                Role::FirstRemark => !self.is_lost(row) && begins(row),
+                _ => self.is_valid(row) && !begins(row),
             })?;
         }
         self.add_lost(infos)
@@ -129,13 +163,12 @@ impl Rows<'_> {
     ) -> PyResult<()> {
         let py = infos.py();
         for (channel, &column) in shapes.channels.iter().zip(&self.infos) {
-            let shown: Vec<bool> = (0..self.count).map(|row| is_shown(channel, row)).collect();
-            if !shown.contains(&true) {
-                continue;
+            let is_there = |row: usize| channel.is_there(&self.infos, row, self.count);
+            let shown: Vec<bool> =
+                (0..self.count).map(|row| is_shown(channel, row) && is_there(row)).collect();
+            if shown.contains(&true) {
+                add(infos, &channel.keys, copy_masked(py, &channel.shape, column, &shown)?, &shown)?;
             }
-            let Channel { name, shape, .. } = channel;
-            infos.set_item(name, copy_masked(py, shape, column, &shown)?)?;
-            infos.set_item(format!("_{name}"), mask(py, &shown)?)?;
         }
         Ok(())
     }
@@ -153,4 +186,51 @@ impl Rows<'_> {
         infos.set_item(intern!(py, "lost"), array)?;
         infos.set_item(intern!(py, "_lost"), mask(py, &new)?)
     }
+}
+
+/// Adds rows of a number that lies under these keys, as Gymnasium does: each key has its mask beside it.
+fn add<'py>(
+    infos: &Bound<'py, PyDict>,
+    keys: &[String],
+    rows: Bound<'py, PyAny>,
+    shown: &[bool],
+) -> PyResult<()> {
+    let py = infos.py();
+    let Some((key, rest)) = keys.split_first() else { return Ok(()) };
+    let (mask_key, mut there) = (format!("_{key}"), mask(py, shown)?);
+    let before = infos.get_item(key)?;
+    if let Some(earlier) = infos.get_item(&mask_key)?.filter(|_| before.is_some()) {
+        there = there.bitor(earlier)?;
+    }
+    if !rest.is_empty() {
+        let inner = match &before {
+            None => PyDict::new(py),
+            Some(before) => match before.cast::<PyDict>() {
+                Ok(inner) => inner.clone(),
+                // An env that gives a number here has given a dict elsewhere.
+                Err(_) => return Ok(()),
+            },
+        };
+        add(&inner, rest, rows, shown)?;
+        infos.set_item(key, inner)?;
+        return infos.set_item(mask_key, there);
+    }
+    let rows = match before {
+        None => rows,
+        Some(before) if before.is_instance_of::<PyDict>() => return Ok(()),
+        Some(before) => {
+            let (shape, earlier): (Vec<usize>, Vec<usize>) =
+                (rows.getattr("shape")?.extract()?, before.getattr("shape")?.extract()?);
+            if shape != earlier {
+                // No array has both.
+                return Ok(());
+            }
+            let mut axes = vec![1; shape.len()];
+            axes[0] = shown.len();
+            let chosen = mask(py, shown)?.call_method1("reshape", (axes,))?;
+            py.import("numpy")?.call_method1("where", (chosen, rows, before))?
+        }
+    };
+    infos.set_item(key, rows)?;
+    infos.set_item(mask_key, there)
 }

@@ -135,7 +135,6 @@ impl NativeReplay {
         let unsupported = |what: String| exception(py, "ClusterError", format!("no picture: {what}"));
         let shown = open.shown.as_ref().ok_or_else(|| unsupported("nothing was looked at yet".to_owned()))?;
         let episode = open.watch.inner().shown(0, shown).map_err(|error| of_watch(py, &error))?;
-        let episode = episode.ok_or_else(|| unsupported("the env shows no state".to_owned()))?;
         let seeker = Seeker::new(registry(), Arc::new(episode), &SeekBounds::default());
         let mut seeker = seeker.map_err(|error| unsupported(error.to_string()))?;
         seeker.seek(0).map_err(|error| unsupported(error.to_string()))?;

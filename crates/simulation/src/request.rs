@@ -19,6 +19,7 @@ pub(crate) fn a_pool(owner: &str, ctx: &mut Context<'_>) -> OpenPool {
             env: if ctx.random.chance(LATE_PER_MILLE) { LATE_ENV } else { ENV }.to_owned(),
             env_kwargs: String::new(),
             deterministic: None,
+            infos: Default::default(),
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: Some(9),

@@ -218,6 +218,7 @@ fn open() -> OpenSession {
             env: "CartPole-v1".to_owned(),
             env_kwargs: String::new(),
             deterministic: None,
+            infos: Default::default(),
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

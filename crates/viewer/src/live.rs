@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use rollhouse_core::ColumnData;
-use rollhouse_env::Registry;
-use rollhouse_replay::Episode;
+use rollhouse_replay::{Envs, Episode};
 use rollhouse_wire::ReplayStanding;
 
 use crate::keys::{Event, Key};
@@ -65,7 +64,7 @@ pub struct LiveFrame {
 /// person goes back and forward while the lane plays on. It knows nothing of a terminal or a cluster.
 #[derive(Debug)]
 pub struct Live<'a> {
-    registry: &'a Registry,
+    envs: Envs<'a>,
     lane: u32,
     lanes: u32,
     name: String,
@@ -94,12 +93,22 @@ pub enum LiveAsk {
 
 impl<'a> Live<'a> {
     /// Makes a view of one of the lanes of `source`.
-    pub fn new(registry: &'a Registry, source: &dyn LiveSource, lane: u32) -> Self {
+    pub fn new(envs: impl Into<Envs<'a>>, source: &dyn LiveSource, lane: u32) -> Self {
         let lanes = source.lanes().max(1);
         let lane = lane.min(lanes - 1);
         let name = source.name(lane);
         let standing = source.standing(lane);
-        Self { registry, lane, lanes, name, now: None, back: None, message: None, frames: 0, standing }
+        Self {
+            envs: envs.into(),
+            lane,
+            lanes,
+            name,
+            now: None,
+            back: None,
+            message: None,
+            frames: 0,
+            standing,
+        }
     }
 
     /// Returns the lane that is shown.
@@ -116,7 +125,7 @@ impl<'a> Live<'a> {
     pub fn take(&mut self, frame: LiveFrame) {
         self.frames += 1;
         let LiveFrame { episode, action, reward, ended } = frame;
-        let mut player = Player::new(self.registry, episode, 0, 0);
+        let mut player = Player::new(self.envs, episode, 0, 0);
         player.show_live(LiveStep { action, reward, ended }, self.now.take());
         self.message = None;
         self.now = Some(player);
@@ -135,7 +144,7 @@ impl<'a> Live<'a> {
     /// Shows the lane's episode as far as it had come, paused `before` steps from its end.
     pub fn go_back(&mut self, episode: Episode, before: u64) {
         let at = episode.info.length.saturating_sub(before);
-        let mut player = Player::new(self.registry, episode, at, 0);
+        let mut player = Player::new(self.envs, episode, at, 0);
         player.pause();
         self.message = None;
         self.back = Some(player);

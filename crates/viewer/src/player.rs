@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use rollhouse_core::{ColumnData, ColumnSpec, EnvSpec, Space};
 use rollhouse_env::{Image, ImageSize, RenderError};
-use rollhouse_replay::{
-    Divergence, Envs, Episode, EpisodeInfo, PlayedStep, RecomputeError, SeekBounds, Seeker, SimulateError,
-    Timeline,
-};
+use rollhouse_replay::{Divergence, Envs, Episode, EpisodeInfo, PlayedStep, SeekBounds, Seeker, Timeline};
 
 use crate::element::{Element, elements_of};
 use crate::keys::{Event, Key};
@@ -479,12 +476,7 @@ impl<'a> Player<'a> {
     /// Returns the reason why the episode is not recomputed: then there is no picture, and maybe nothing at all.
     pub(crate) fn refused(&self) -> Option<String> {
         match &self.seeker {
-            Ok(seeker) => seeker.refused().map(|error| match error {
-                RecomputeError::Simulate(SimulateError::NotRecorded) => {
-                    "the env is not deterministic, and this is what was recorded".into()
-                }
-                error => plain(&error.to_string()),
-            }),
+            Ok(seeker) => seeker.refused().map(|error| plain(&error.to_string())),
             Err(error) => Some(error.clone()),
         }
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crossterm::event;
-use rollhouse_env::Registry;
+use rollhouse_replay::Envs;
 
 use crate::input::{Input, input_of};
 use crate::keys::{Event, Key};
@@ -20,8 +20,8 @@ use crate::viewer::{FRAME, PASS_SLICE, PASS_STEPS, ViewError};
 ///
 /// # Errors
 /// If the terminal cannot be used. Errors of `source` are shown on the screen.
-pub fn watch(
-    registry: &Registry,
+pub fn watch<'a>(
+    envs: impl Into<Envs<'a>>,
     source: &mut dyn LiveSource,
     lane: u32,
     look: Look,
@@ -29,7 +29,7 @@ pub fn watch(
 ) -> Result<(), ViewError> {
     let signal = Signal::catch().map_err(ViewError::Terminal)?;
     let mut screen = ScreenGuard::take(pictures).map_err(ViewError::Terminal)?;
-    let mut live = Live::new(registry, source, lane);
+    let mut live = Live::new(envs, source, lane);
     let done = run(&mut live, source, look, &mut screen, &signal).map_err(ViewError::Terminal);
     drop(screen);
     signal.obey();

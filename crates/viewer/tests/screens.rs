@@ -611,7 +611,7 @@ fn a_watched_lane_is_gone_back_in_and_comes_live_again_at_its_end() {
     let episode = recorded(&Play { lanes: 2, ..Play::new("CartPole-v1", 60) });
     let length = episode.info.length;
     let mut source = OneEpisode(episode);
-    let mut live = Live::new(&REGISTRY, &source, 1);
+    let mut live = Live::new(&*REGISTRY, &source, 1);
     assert!(live_screen(&live).contains("nothing of this lane was seen yet"));
     live.take(source.look(1, Duration::ZERO).unwrap().unwrap());
     let shown = live_screen(&live);

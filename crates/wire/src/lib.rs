@@ -86,8 +86,8 @@ pub use member::{
 };
 pub use past::{PastError, put_past, put_played, read_past};
 pub use pool::{
-    ClosePool, Collect, Grant, LaneSettings, OpenPool, PoolOpened, PoolStatusRequest, ReplaceSession,
-    SessionReplaced, Spread,
+    ClosePool, Collect, Grant, InfoSettings, LaneSettings, OpenPool, PoolOpened, PoolStatusRequest,
+    ReplaceSession, SessionReplaced, Spread,
 };
 pub use read_grant::{BadReadGrant, MAX_READ_OWNERS, ReadGrant};
 pub use refusal::{Refusal, RefusalCode};
@@ -115,6 +115,6 @@ pub use store_query::{StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, Stor
 pub use token::{MAX_TOKENS, NewToken, TokenFileError, TokenRecord, TokenRefused, TokenStore, Tokens};
 pub use version::{ALPN, OLDEST_VERSION, VERSION, Versions};
 pub use watch::{
-    AdmitWatcher, LaneFrame, LanePosition, LookAnswer, LookParams, OpenWatch, SoFar, SoFarFrom, SoFarParams,
-    StepState, Watch, WatchGrant, WatchOpened, WatcherAdmitted,
+    AdmitWatcher, LaneFrame, LanePicture, LanePosition, LookAnswer, LookParams, OpenWatch, SoFar, SoFarFrom,
+    SoFarParams, SoFarRows, StepState, Watch, WatchGrant, WatchOpened, WatcherAdmitted,
 };

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{
-    AutoresetMode, EnvSpec, Goal, OptionValue, RecordRule, RunId, SeedSchedule, StepColumns,
+    AutoresetMode, ColumnSpec, EnvSpec, Goal, OptionValue, RecordRule, RunId, SeedSchedule, StepColumns,
+    bounded_list,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +49,29 @@ pub struct LaneSettings {
     /// Columns in which the owner notes something of each step, for recordings.
     #[serde(default, skip_serializing_if = "StepColumns::is_empty")]
     pub step_columns: StepColumns,
+    /// What is to be had of the infos and pictures of envs that nodes learn.
+    #[serde(default, skip_serializing_if = "InfoSettings::is_default")]
+    pub infos: InfoSettings,
+}
+
+/// What is to be had of the infos and pictures of envs that nodes learn.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct InfoSettings {
+    /// Whether the numbers in them are columns of the lanes.
+    #[serde(default)]
+    pub numbers: bool,
+    /// Infos that are recorded with each step, by their names, types and shapes.
+    #[serde(default, deserialize_with = "bounded_list::<_, MAX_OBS_COLUMNS, _>")]
+    pub record: Vec<ColumnSpec>,
+    /// Of every how many-th step a picture is recorded; 0 for none.
+    #[serde(default)]
+    pub frames_every: u64,
+}
+
+impl InfoSettings {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl LaneSettings {

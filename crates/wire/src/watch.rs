@@ -96,6 +96,9 @@ pub struct LookParams {
     /// Time to wait for a frame, at most [`MAX_LOOK_MS`](crate::limits::MAX_LOOK_MS).
     #[serde(default)]
     pub wait_ms: u32,
+    /// Whether the lane is to be drawn where its env draws itself and shows no state.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub picture: bool,
 }
 
 impl LookParams {
@@ -136,6 +139,12 @@ pub struct LaneFrame {
     /// One row of each observation column, back to back.
     #[serde(with = "serde_bytes")]
     pub obs: Vec<u8>,
+    /// One row of each info channel, back to back; empty after a reset, and where there is none.
+    #[serde(default, with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub infos: Vec<u8>,
+    /// A picture of the lane, as a PNG file; empty unless one was asked for and the env shows no state.
+    #[serde(default, with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub picture: Vec<u8>,
     /// The exact state; empty where the env does not show it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub state: Vec<f64>,
@@ -186,6 +195,35 @@ pub struct SoFar {
     /// The hash of the state it has come to, where the env shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<u32>,
+    /// What the steps of this part have shown, where the env shows no state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<SoFarRows>,
+}
+
+/// What steps of a lane have shown whose env shows no state.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SoFarRows {
+    /// The observation before the first step that is known: one row of each column, back to back.
+    #[serde(with = "serde_bytes")]
+    pub first_obs: Vec<u8>,
+    /// The observations after the steps, likewise, one after the other.
+    #[serde(with = "serde_bytes")]
+    pub obs: Vec<u8>,
+    /// The rewards of the steps.
+    pub rewards: Vec<f64>,
+    /// Pictures that were made of some of the steps, by the number of the step; 0 is before the first that is known.
+    #[serde(default)]
+    pub pictures: Vec<LanePicture>,
+}
+
+/// A picture of a lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LanePicture {
+    /// Number of the step.
+    pub at: u64,
+    /// A PNG file.
+    #[serde(with = "serde_bytes")]
+    pub png: Vec<u8>,
 }
 
 /// The position of a lane's generator: a [`Start`] as messages carry it.

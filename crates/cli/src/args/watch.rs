@@ -5,7 +5,7 @@ use rollhouse_core::EpisodeName;
 use rollhouse_viewer::Pictures;
 
 use super::play::pictures;
-use super::{ConnectArgs, PluginArgs, number};
+use super::{ConnectArgs, HostingArgs, PluginArgs, number};
 
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
@@ -29,6 +29,8 @@ pub(crate) struct WatchArgs {
     pub(crate) pictures: Pictures,
     #[command(flatten)]
     pub(crate) plugins: PluginArgs,
+    #[command(flatten)]
+    pub(crate) hosting: HostingArgs,
     #[command(flatten)]
     pub(crate) cluster: ConnectArgs,
     /// Print each frame of the lane as a line of JSON instead of showing it

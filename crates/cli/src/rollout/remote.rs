@@ -62,6 +62,7 @@ fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
         collect: Some(collect),
         replay: None,
         step_columns: StepColumns::default(),
+        infos: Default::default(),
     };
     let lanes = u32::try_from(args.lanes).unwrap_or(u32::MAX);
     OpenPool { pool, lanes, settings, labels: Default::default(), spread: Spread::Even }

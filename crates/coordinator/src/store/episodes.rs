@@ -33,6 +33,7 @@ impl Store {
             env: info.env().to_owned(),
             env_kwargs: String::new(),
             deterministic: None,
+            infos: Default::default(),
             options,
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: Some(info.run.max_episode_steps.unwrap_or(0)),

@@ -28,6 +28,7 @@ pub(crate) fn open_pool(lanes: u32) -> OpenPool {
             env: "CartPole-v1".to_owned(),
             env_kwargs: String::new(),
             deterministic: None,
+            infos: Default::default(),
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -366,6 +366,7 @@ pub fn pool_of(owner: &str, lanes: u32) -> OpenPool {
             env: "CartPole-v1".to_owned(),
             env_kwargs: String::new(),
             deterministic: None,
+            infos: Default::default(),
             options: BTreeMap::new(),
             autoreset: rollhouse_core::AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -54,7 +54,8 @@ impl Block {
         let begun = reset & self.starts.untouched;
         let (mut obs, mut infos) = (ObsRefs::new(), ObsRefs::new());
         if recorder.wants_observations() {
-            (obs, infos) = (refs(columns.obs), refs(columns.infos));
+            // Remarks, which come last, are not recorded.
+            (obs, infos) = (refs(columns.obs), refs(&columns.infos[..self.says.recorded_infos]));
         }
         let now_ms = turn.now_ms;
         let rewards = &*columns.rewards;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use rollhouse_core::{Outcome, plain, plain_json};
-use rollhouse_replay::{Episode, EpisodeInfo, Seeker};
+use rollhouse_replay::{Episode, EpisodeInfo, RecomputeError, Seeker, SimulateError};
 use serde::Serialize;
 
 use super::group::{Column, Columns};
@@ -179,6 +179,11 @@ impl Page<'_> {
             format!("{error}{}", source.unwrap_or_default())
         };
         match (self.missing, self.seeker.refused()) {
+            // It could be elsewhere, by commands that are told an interpreter.
+            (_, Some(RecomputeError::Simulate(SimulateError::NotHosted { env }))) => Some(format!(
+                "The env is not recomputed: {env} is one of a Python package, which exports do not import, and this is \
+                 what was recorded."
+            )),
             (Some(missing), _) => Some(format!("No pictures: {}.", why(missing))),
             (None, Some(refused)) => Some(format!("The env is not recomputed: {}.", why(refused))),
             (None, None) => None,

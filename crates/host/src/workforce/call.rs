@@ -60,6 +60,24 @@ impl Workforce {
         image.ok_or(RenderError::Unsupported)?.scaled(size)
     }
 
+    /// Fetches the picture that a lane's worker has made of its last row, as a PNG file. A worker that is busy with other lanes
+    /// for longer than a moment is left alone: then there is none.
+    pub(super) fn fetch_picture(&mut self, lane: usize) -> Option<Vec<u8>> {
+        let (worker, deadline) = (self.lanes[lane].worker, Instant::now() + PICTURE_PATIENCE);
+        self.lanes[lane].painted = false;
+        while self.host.state(worker) == WorkerState::Busy {
+            self.pump();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.host.wait(Until::AnyEvent, Some(left)).is_err() {
+                return None;
+            }
+            self.pump();
+        }
+        let told = RenderMessage { lane: self.lanes[lane].index };
+        let packed = self.ask(lane, PAINTED_LANE, &told)?;
+        packed.starts_with(PNG).then_some(packed)
+    }
+
     /// Gives a lane's worker a command that is about this lane alone, and waits for the answer; `None` if the lane is lost,
     /// before or by it.
     fn ask(&mut self, lane: usize, code: u64, told: &impl Serialize) -> Option<Vec<u8>> {
@@ -163,6 +181,15 @@ const CALL_LANE: u64 = 5;
 
 /// Code of a command that has a lane's env draw itself.
 const RENDER_LANE: u64 = 6;
+
+/// Command to a worker: it gives the picture that it has made of a lane's last row.
+const PAINTED_LANE: u64 = 8;
+
+/// Time to wait for a worker that has a picture and is busy.
+const PICTURE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Beginning of a PNG file.
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// Most bytes that are shown of what is no picture.
 const MAX_SAID: usize = 1024;

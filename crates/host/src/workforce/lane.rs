@@ -30,6 +30,8 @@ pub(super) struct Lane {
     pub(super) orphaned: bool,
     /// Whether it has begun its next episode already.
     pub(super) ahead: bool,
+    /// Whether its worker has a picture of its last row, which is to be recorded.
+    pub(super) painted: bool,
     pub(super) talk: Talk,
 }
 
@@ -80,6 +82,7 @@ impl Lane {
             anew: false,
             orphaned: false,
             ahead: false,
+            painted: false,
             talk: Talk::default(),
         }
     }
@@ -161,12 +164,17 @@ impl Lane {
         true
     }
 
-    /// Returns the record in which the lane's row is, and the flags of the answer, if the row is there.
-    pub(super) fn row<'a>(&self, its: LaneRecord<'a>) -> Option<(LaneRecord<'a>, u64)> {
+    /// Returns the record in which the lane's row is, and the flags of the answer, if the row is there; notes whether there is
+    /// a picture of it.
+    pub(super) fn row<'a>(&mut self, its: LaneRecord<'a>) -> Option<(LaneRecord<'a>, u64)> {
         match self.stage {
             Stage::UnderWay(wanted) => {
                 let answer = its.number();
-                (answer >> 8 == wanted).then_some((its, answer & 0xff))
+                if answer >> 8 != wanted {
+                    return None;
+                }
+                self.painted = answer & PAINTED != 0;
+                Some((its, answer & 0xff & !PAINTED))
             }
             // What it says is where its row is.
             Stage::Ahead => Some((its.ahead(), SAYS)),
@@ -186,6 +194,9 @@ impl Lane {
         (left, heard)
     }
 }
+
+/// Flag in the low byte of a lane's number: its worker has a picture of the row, which is to be recorded.
+const PAINTED: u64 = 64;
 
 impl Stage {
     pub(super) const LOST: Self = Self::Lost { hung: false };

@@ -380,11 +380,15 @@ impl Workforce {
         lanes: LaneSet,
         begun: bool,
     ) -> Vec<(usize, Vec<u8>)> {
+        let lanes = lanes & LaneSet::first(block.len());
         if self.own.is_none() {
-            return Vec::new();
+            let painted = lanes.into_iter().filter(|lane| self.lanes[block.start + lane].painted);
+            let painted: Vec<_> = painted.collect();
+            let fetch = |lane: usize| Some((lane, self.fetch_picture(block.start + lane)?));
+            return painted.into_iter().filter_map(fetch).collect();
         }
         let of = |lane: usize| Some((lane, self.lanes[block.start + lane].talk.take_picture(begun)?));
-        (lanes & LaneSet::first(block.len())).into_iter().filter_map(of).collect()
+        lanes.into_iter().filter_map(of).collect()
     }
 
     /// Notes that a worker has answered its hello, and greets it if it was greeted before.

@@ -104,10 +104,11 @@ impl Hosting {
     fn wanted(&self, open: &OpenSession) -> Result<Wanted, Refusal> {
         match &open.settings.replay {
             None => {
-                let LaneSettings { env, env_kwargs, deterministic, .. } = &open.settings;
+                let LaneSettings { env, env_kwargs, deterministic, infos, .. } = &open.settings;
                 match &self.learning {
                     Some(learning) if EnvKind::has_id(env) && self.registry.get(env).is_err() => {
-                        Ok(Wanted::Learned(Arc::clone(learning), asked_for(env, env_kwargs, *deterministic)?))
+                        let env = asked_for(env, env_kwargs, *deterministic, infos)?;
+                        Ok(Wanted::Learned(Arc::clone(learning), env))
                     }
                     _ => {
                         let plan = SessionPlan::of(open, &self.registry, &self.settings.program)?;

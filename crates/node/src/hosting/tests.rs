@@ -28,6 +28,7 @@ pub(crate) fn open(env: &str) -> OpenSession {
             env: env.to_owned(),
             env_kwargs: String::new(),
             deterministic: None,
+            infos: Default::default(),
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -1,7 +1,10 @@
 //! The stepping side of a watched session.
 
-use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef};
-use rollhouse_engine::{Engine, Received};
+use std::sync::Arc;
+
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef, EnvKind};
+use rollhouse_engine::{Engine, Glance, Received};
+use rollhouse_replay::Frame;
 use rollhouse_wire::LaneFrame;
 
 use super::tape::{Row, StepBegin, Tape};
@@ -23,8 +26,9 @@ struct Filmed {
     lane: usize,
     /// The lane's tape; `None` until an episode of it is known.
     tape: Option<Tape>,
-    /// The lane's row of each observation column, back to back, if its last step was one of some lanes only.
-    sent_obs: Option<Vec<u8>>,
+    /// The lane's row of each observation column and of each info channel, both back to back, if its last step was one of
+    /// some lanes only.
+    sent: Option<(Vec<u8>, Vec<u8>)>,
     /// The value of `moves` at which the lane was shown last.
     shown: Option<u64>,
     /// The value of `moves` before which no tape of the lane is begun, as none could be.
@@ -42,7 +46,8 @@ impl Camera {
         // Only an engine that hangs has no frame after a step.
         let Ok((frame, actions)) = engine.frame_and_actions() else { return };
         let (frame, actions) = (frame, actions.as_ref());
-        let elements = actions.len() / frame.reset().len().max(1);
+        let (columns, lanes) = (frame.obs_columns(), frame.reset().len());
+        let elements = actions.len() / lanes.max(1);
         for filmed in &mut self.lanes {
             let (lane, Some(tape)) = (filmed.lane, &mut filmed.tape) else { continue };
             let row = Row {
@@ -51,9 +56,10 @@ impl Camera {
                 truncated: frame.truncated()[lane] == 1,
                 reward: frame.rewards()[lane],
                 action: actions.slice(lane * elements, (lane + 1) * elements),
+                obs: &|| columns.iter().flat_map(|column| row_bytes(*column, lane, lanes)).collect(),
             };
             tape.step(row, same_step);
-            filmed.sent_obs = None;
+            filmed.sent = None;
         }
         if lost {
             self.forget_lost(engine);
@@ -76,6 +82,10 @@ impl Camera {
             let Some((row, action)) = row.and_then(|row| Some((row, action(filmed.lane as u32)?))) else {
                 continue;
             };
+            let rows = received.lanes.len();
+            let of = |columns: &[ColumnData]| -> Vec<u8> {
+                columns.iter().flat_map(|column| row_bytes(column.as_ref(), row, rows)).collect()
+            };
             if let Some(tape) = &mut filmed.tape {
                 let came = Row {
                     reset: received.reset[row] == 1,
@@ -83,12 +93,12 @@ impl Camera {
                     truncated: received.truncated[row] == 1,
                     reward: received.rewards[row],
                     action,
+                    obs: &|| of(&received.obs),
                 };
                 tape.step(came, same_step);
             }
-            let rows = received.lanes.len();
-            let columns = received.obs.iter().map(ColumnData::as_ref);
-            filmed.sent_obs = Some(columns.flat_map(|column| row_bytes(column, row, rows)).collect());
+            let stepped = received.reset[row] == 0;
+            filmed.sent = Some((of(&received.obs), if stepped { of(&received.infos) } else { Vec::new() }));
         }
         if engine.lost() > 0 {
             self.forget_lost(engine);
@@ -101,7 +111,7 @@ impl Camera {
     pub(crate) fn after_change(&mut self, engine: &mut Engine, live: &Live) {
         self.moves += 1;
         for filmed in &mut self.lanes {
-            (filmed.tape, filmed.sent_obs, filmed.hold) = (None, None, 0);
+            (filmed.tape, filmed.sent, filmed.hold) = (None, None, 0);
         }
         self.attend(engine, live);
     }
@@ -141,7 +151,7 @@ impl Camera {
         self.lanes.retain(|filmed| lanes.contains(&filmed.lane));
         for &lane in &lanes {
             if self.lanes.iter().all(|filmed| filmed.lane != lane) {
-                self.lanes.push(Filmed { lane, tape: None, sent_obs: None, shown: None, hold: 0 });
+                self.lanes.push(Filmed { lane, tape: None, sent: None, shown: None, hold: 0 });
             }
         }
         // Refused only by an engine that hangs.
@@ -165,13 +175,14 @@ impl Camera {
                 continue;
             };
             let moved = wish.frame && filmed.shown != Some(self.moves);
-            let frame = moved.then(|| frame_of(engine, filmed, self.moves)).flatten();
+            let frame = moved.then(|| frame_of(engine, filmed, wish.picture, self.moves)).flatten();
             if frame.is_some() {
                 filmed.shown = Some(self.moves);
             }
             let snapshot = wish.snapshot.then(|| snapshot_of(engine, filmed)).flatten();
             let left = Wish {
                 frame: wish.frame && frame.is_none(),
+                picture: wish.picture && frame.is_none(),
                 snapshot: wish.snapshot && snapshot.is_none(),
                 ..*wish
             };
@@ -189,31 +200,43 @@ impl Camera {
     }
 }
 
+/// Most bytes of an observation and a picture that are shown at once: with the rest they fit an envelope.
+const MAX_SHOWN_BYTES: usize = 112 << 10;
+
 /// Steps between two attempts at a failed wish: a lane that has failed or played its quota has no episode.
 const HOLD_MOVES: u64 = 64;
 
 /// Begins a tape of the episode under way in a lane, from where it stands; `None` if there is no episode, or no copy of
-/// its state.
+/// its state just now. Of an env that shows none, what the lane shows is kept instead.
 #[cold]
 fn tape_of(engine: &mut Engine, filmed: &Filmed) -> Option<Tape> {
     let glance = engine.glance(filmed.lane).ok().filter(|glance| glance.open)?;
     let obs = obs_of(engine, filmed)?;
-    let begin = StepBegin {
-        step: glance.steps,
-        total_reward: glance.total_reward,
-        position: glance.position?,
-        state: glance.state?,
-        hash: glance.hash?,
-        obs,
+    let spec = engine.entry().spec();
+    let form = ColumnData::zeros(spec.action_column().dtype, 0);
+    let hides_state = EnvKind::has_id(&spec.id) || glance.state.is_none() && engine.outstanding() == 0;
+    let begin = match glance {
+        Glance { position: Some(position), state: Some(state), hash: Some(hash), .. } => {
+            StepBegin { step: glance.steps, total_reward: glance.total_reward, position, state, hash, obs }
+        }
+        Glance { steps: step, total_reward, .. } if hides_state => {
+            let begin = StepBegin { step, total_reward, obs, ..StepBegin::default() };
+            return Some(Tape::new(glance.number, Begin::Step(Box::new(begin)), &form).keeping_rows());
+        }
+        _ => return None,
     };
-    let action = engine.entry().spec().action_column();
-    let form = ColumnData::zeros(action.dtype, 0);
     Some(Tape::new(glance.number, Begin::Step(Box::new(begin)), &form))
 }
 
-fn frame_of(engine: &mut Engine, filmed: &Filmed, moves: u64) -> Option<LaneFrame> {
+fn frame_of(engine: &mut Engine, filmed: &mut Filmed, picture: bool, moves: u64) -> Option<LaneFrame> {
     let obs = obs_of(engine, filmed)?;
+    let infos = infos_of(engine, filmed);
     let glance = engine.glance(filmed.lane).ok()?;
+    let keeps_rows = filmed.tape.as_ref().is_some_and(|tape| tape.rows().is_some());
+    let picture = if picture && keeps_rows { picture_of(engine, filmed.lane) } else { None };
+    if let (Some(tape), Some(picture)) = (&mut filmed.tape, &picture) {
+        tape.keep_picture(picture);
+    }
     let tape = filmed.tape.as_ref();
     let action = tape.map(Tape::actions).filter(|actions| !actions.is_empty()).map(|actions| {
         let elements = engine.entry().spec().action_column().elements();
@@ -229,7 +252,12 @@ fn frame_of(engine: &mut Engine, filmed: &Filmed, moves: u64) -> Option<LaneFram
         terminated,
         truncated,
         action: action.unwrap_or_default(),
+        picture: picture
+            .filter(|picture| picture.len() + obs.len() <= MAX_SHOWN_BYTES)
+            .map(|picture| picture.to_vec())
+            .unwrap_or_default(),
         obs,
+        infos,
         state: glance.state.unwrap_or_default(),
         hash: glance.hash,
         position: glance.position.map(Into::into),
@@ -243,10 +271,31 @@ fn snapshot_of(engine: &mut Engine, filmed: &Filmed) -> Option<Snapshot> {
     Some(Snapshot { tape, start: glance.start, hash: glance.hash })
 }
 
+/// Returns a picture of a lane whose env shows no state, as a PNG file. Nothing is waited for that other lanes do.
+fn picture_of(engine: &mut Engine, lane: usize) -> Option<Arc<[u8]>> {
+    engine.entry().render_size().filter(|_| engine.outstanding() == 0)?;
+    let image = engine.render(lane, None).ok()?;
+    Frame::pack(&image).ok().map(|frame| frame.bytes().into())
+}
+
+/// Returns the lane's row of each info channel; none where the lane began an episode.
+fn infos_of(engine: &mut Engine, filmed: &Filmed) -> Vec<u8> {
+    if let Some((_, infos)) = &filmed.sent {
+        return infos.clone();
+    }
+    if engine.outstanding() > 0 {
+        // As of the observation.
+        return Vec::new();
+    }
+    let (lane, lanes, count) = (filmed.lane, engine.lanes(), engine.entry().spec().info_channels.len());
+    let Some(frame) = engine.frame().ok().filter(|frame| frame.reset()[lane] == 0) else { return Vec::new() };
+    (0..count).flat_map(|index| row_bytes(frame.info(index), lane, lanes)).collect()
+}
+
 /// Returns the lane's row of each observation column.
 fn obs_of(engine: &mut Engine, filmed: &Filmed) -> Option<Vec<u8>> {
-    if let Some(sent) = &filmed.sent_obs {
-        return Some(sent.clone());
+    if let Some((obs, _)) = &filmed.sent {
+        return Some(obs.clone());
     }
     if engine.outstanding() > 0 {
         // The frame would end what is under way.
@@ -265,8 +314,6 @@ fn row_bytes(column: ColumnRef<'_>, row: usize, rows: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use rollhouse_core::{Claimant, Past, PastEvent};
     use rollhouse_engine::{EngineConfig, Reset};
     use rollhouse_env::Registry;

@@ -1,5 +1,7 @@
 //! A lane's episode as far as it has come.
 
+use std::sync::Arc;
+
 use rollhouse_core::{ColumnData, ColumnRef, Start};
 
 /// The episode of a watched lane: where the tape begins, and the actions since. Pure.
@@ -17,6 +19,21 @@ pub(crate) struct Tape {
     total_reward: f64,
     reward: f64,
     ended: (bool, bool),
+    /// What the lane has shown, if its env shows no state: nothing of it can be computed again.
+    rows: Option<Rows>,
+}
+
+/// What a lane has shown since its tape begins.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Rows {
+    /// The observation at the beginning: one row of each column, back to back.
+    pub(crate) first_obs: Vec<u8>,
+    /// Those after the actions, likewise, one after the other.
+    pub(crate) obs: Vec<u8>,
+    /// Rewards of the actions.
+    pub(crate) rewards: Vec<f64>,
+    /// Pictures that were made, by the number of actions before them.
+    pub(crate) pictures: Vec<(u64, Arc<[u8]>)>,
 }
 
 /// The point at which a tape begins.
@@ -29,7 +46,7 @@ pub(crate) enum Begin {
 }
 
 /// A step at which a tape begins.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct StepBegin {
     pub(crate) step: u64,
     pub(crate) total_reward: f64,
@@ -41,7 +58,7 @@ pub(crate) struct StepBegin {
 }
 
 /// The result of a step for one lane.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Row<'a> {
     /// Whether the lane began an episode instead of stepping.
     pub(crate) reset: bool,
@@ -49,6 +66,8 @@ pub(crate) struct Row<'a> {
     pub(crate) truncated: bool,
     pub(crate) reward: f64,
     pub(crate) action: ColumnRef<'a>,
+    /// The observation: the lane's row of each column.
+    pub(crate) obs: &'a dyn Fn() -> Vec<u8>,
 }
 
 /// A tape as it stood at a moment.
@@ -70,7 +89,18 @@ impl Tape {
             Begin::Reset => (0, 0.0),
             Begin::Step(at) => (at.step, at.total_reward),
         };
-        Self { number, begin, actions, steps, total_reward, reward: 0.0, ended: (false, false) }
+        Self { number, begin, actions, steps, total_reward, reward: 0.0, ended: (false, false), rows: None }
+    }
+
+    /// Makes the tape one of a lane that shows no state: what it shows is kept.
+    #[must_use]
+    pub(crate) fn keeping_rows(mut self) -> Self {
+        let first_obs = match &self.begin {
+            Begin::Reset => Vec::new(),
+            Begin::Step(at) => at.obs.clone(),
+        };
+        self.rows = Some(Rows { first_obs, ..Rows::default() });
+        self
     }
 
     /// Adds a step. With SAME_STEP an episode that is over is followed by the next one at once.
@@ -79,11 +109,21 @@ impl Tape {
         let over = row.terminated || row.truncated;
         if row.reset || same_step && over {
             self.restart();
+            if let Some(rows) = &mut self.rows {
+                *rows = Rows { first_obs: (row.obs)(), ..Rows::default() };
+            }
             (self.reward, self.ended) = (row.reward, (row.terminated, row.truncated));
             return;
         }
         // The engine's columns have one type.
         let _appended = self.actions.extend(row.action);
+        if let Some(rows) = &mut self.rows {
+            rows.obs.extend((row.obs)());
+            rows.rewards.push(row.reward);
+            if rows.bytes() >= MAX_TAPE_BYTES || self.actions.len() >= MAX_TAPE_ELEMENTS {
+                self.forget_half();
+            }
+        }
         self.steps += 1;
         self.total_reward += row.reward;
         (self.reward, self.ended) = (row.reward, (row.terminated, row.truncated));
@@ -98,10 +138,50 @@ impl Tape {
         (self.steps, self.total_reward) = (0, 0.0);
     }
 
+    /// Forgets the first half of what the lane has shown. The tape begins later then.
+    #[cold]
+    fn forget_half(&mut self) {
+        let Some(rows) = &mut self.rows else { return };
+        let count = rows.rewards.len();
+        let gone = count.div_ceil(2);
+        let (row, elements) = (rows.obs.len() / count.max(1), self.actions.len() / count.max(1));
+        let (step, total_reward) = match &self.begin {
+            Begin::Reset => (0, 0.0),
+            Begin::Step(at) => (at.step, at.total_reward),
+        };
+        let rewards: f64 = rows.rewards.drain(..gone).sum();
+        rows.first_obs = rows.obs[(gone - 1) * row..gone * row].to_vec();
+        rows.obs.drain(..gone * row);
+        rows.pictures.retain(|&(at, _)| at >= gone as u64);
+        rows.pictures.iter_mut().for_each(|(at, _)| *at -= gone as u64);
+        self.begin = Begin::Step(Box::new(StepBegin {
+            step: step + gone as u64,
+            total_reward: total_reward + rewards,
+            obs: rows.first_obs.clone(),
+            ..StepBegin::default()
+        }));
+        let left = self.actions.as_ref().slice(gone * elements, self.actions.len());
+        self.actions = left.into();
+    }
+
+    /// Keeps a picture of the lane as it is now.
+    pub(crate) fn keep_picture(&mut self, picture: &Arc<[u8]>) {
+        let Some(rows) = &mut self.rows else { return };
+        let at = rows.rewards.len() as u64;
+        if rows.pictures.last().is_none_or(|&(last, _)| last < at) {
+            rows.pictures.push((at, Arc::clone(picture)));
+        }
+    }
+
+    /// Returns what the lane has shown, if that is kept.
+    pub(crate) const fn rows(&self) -> Option<&Rows> {
+        self.rows.as_ref()
+    }
+
     /// Returns whether the tape has as many actions as it may keep: it is to be begun anew at the step it has come to.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.actions.len() >= MAX_TAPE_ELEMENTS
+        self.rows.is_none() && self.actions.len() >= MAX_TAPE_ELEMENTS
     }
 
     pub(crate) const fn number(&self) -> u64 {
@@ -137,8 +217,18 @@ impl Tape {
     }
 }
 
+impl Rows {
+    fn bytes(&self) -> usize {
+        let pictures: usize = self.pictures.iter().map(|(_, picture)| picture.len()).sum();
+        self.obs.len() + self.rewards.len() * size_of::<f64>() + pictures
+    }
+}
+
 /// Most numbers of actions that are kept of a lane: 1 MiB of the widest type.
 pub(crate) const MAX_TAPE_ELEMENTS: usize = 1 << 17;
+
+/// Most bytes of observations, rewards and pictures that are kept of a lane whose env shows no state.
+pub(crate) const MAX_TAPE_BYTES: usize = 8 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -153,6 +243,7 @@ mod tests {
             truncated: flags & 4 == 4,
             reward: action[0] as f64,
             action: ColumnRef::I64(action),
+            obs: &|| Vec::new(),
         }
     }
 
@@ -193,5 +284,28 @@ mod tests {
         assert_eq!((tape.steps(), tape.total_reward(), tape.reward()), (41, 5.5, 3.0));
         tape.step(row(&[4], 1), false);
         assert_eq!((tape.number(), tape.steps(), tape.begin()), (2, 0, &Begin::Reset));
+    }
+
+    #[test]
+    fn a_tape_of_a_lane_without_a_state_keeps_what_it_showed_within_bounds() {
+        let at = StepBegin { step: 7, total_reward: 1.0, obs: vec![9; 1 << 18], ..StepBegin::default() };
+        let tape = Tape::new(1, Begin::Step(Box::new(at)), &ColumnData::I64(Vec::new()));
+        let mut tape = tape.keeping_rows();
+        for step in 0..100_u8 {
+            let obs = || vec![step; 1 << 18];
+            tape.step(Row { obs: &obs, ..row(&[i64::from(step)], 0) }, false);
+            let rows = tape.rows().unwrap();
+            assert!(rows.bytes() < MAX_TAPE_BYTES && rows.rewards.len() == tape.actions().len());
+            let Begin::Step(at) = tape.begin() else { panic!("begun at a step") };
+            let known: f64 = rows.rewards.iter().sum();
+            assert_eq!(at.total_reward + known, tape.total_reward());
+            assert_eq!(at.step + rows.rewards.len() as u64, tape.steps());
+            assert_eq!(rows.obs.last(), Some(&step));
+            assert_eq!(rows.first_obs[0], if at.step == 7 { 9 } else { (at.step - 8) as u8 });
+        }
+        tape.keep_picture(&Arc::from([1_u8]));
+        assert_eq!(tape.rows().unwrap().pictures[0].0, tape.rows().unwrap().rewards.len() as u64);
+        tape.step(Row { obs: &|| vec![3], ..row(&[0], 1) }, false);
+        assert_eq!(tape.rows(), Some(&Rows { first_obs: vec![3], ..Rows::default() }), "a new episode");
     }
 }

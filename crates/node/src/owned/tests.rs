@@ -30,6 +30,7 @@ fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {
             env: env.to_owned(),
             env_kwargs: String::new(),
             deterministic: None,
+            infos: Default::default(),
             options: Default::default(),
             autoreset,
             max_episode_steps: None,

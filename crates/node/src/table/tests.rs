@@ -30,6 +30,7 @@ fn open(index: u32, counter: u64, lanes: u32) -> OpenSession {
             env: "CartPole-v1".to_owned(),
             env_kwargs: String::new(),
             deterministic: None,
+            infos: Default::default(),
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

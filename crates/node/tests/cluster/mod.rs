@@ -373,6 +373,7 @@ pub fn session_of(owner: &str, pool: u128, env: &str, lanes: u32) -> OpenSession
             env: env.to_owned(),
             env_kwargs: String::new(),
             deterministic: None,
+            infos: Default::default(),
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

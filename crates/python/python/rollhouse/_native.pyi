@@ -119,7 +119,7 @@ class NativeCluster:
         self,
         id: str,
         *,
-        python: tuple[str, bool | None],
+        python: tuple[str, bool | None, Sequence[tuple[str, str, Sequence[int]]], int],
         lanes: int,
         autoreset: str,
         max_episode_steps: int | None,

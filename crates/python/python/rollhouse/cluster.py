@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
 from rollhouse.errors import ResetNeededError, UnknownEnvError
+from rollhouse.hosted.layout import check_frames, info_channels
 from rollhouse.leaving_out import ARGUMENT
 from rollhouse.native_env import (
     NAMESPACE,
@@ -111,6 +112,8 @@ class Cluster:
         render_size: Sequence[int] | None = None,
         statistics: bool = False,
         step_columns: StepColumnSpecs | None = None,
+        record_infos: Mapping[str, Any] | None = None,
+        record_frames: int | None = None,
         leave_out: Sequence[str] = (),
         **options: Any,
     ) -> ClusterVectorEnv:
@@ -139,6 +142,9 @@ class Cluster:
             labels: Labels that a node must have.
             spread: ``"pack"`` for as few nodes as have room, ``"even"`` for all that fit, ``"single"`` for one session on
                 one node, so that a large batch shared in memory needs no gathering.
+            record_infos, record_frames: Of Python envs, as in ``rollhouse.vectorize``: infos of each step that are recorded, each with a
+                value of its dtype and shape, and of every how many-th step a picture is, which needs ``render_mode="rgb_array"``. In
+                first-done mode a picture is left out whose process steps another lane.
             leave_out: Paths of parts of a Python env's observations that its lanes do without, such as ``("mission",)``: of spaces that
                 nodes do not host.
             **options: Options of the env itself by name, or a dict of them as ``options``; the same for all lanes, or
@@ -180,6 +186,8 @@ class Cluster:
             render_size=render_size,
             statistics=statistics,
             step_columns=step_columns,
+            record_infos=record_infos,
+            record_frames=record_frames,
             options=options,
         )
 
@@ -295,6 +303,8 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         render_size: Sequence[int] | None,
         statistics: bool,
         step_columns: StepColumnSpecs | None,
+        record_infos: Mapping[str, Any] | None,
+        record_frames: int | None,
         options: Mapping[str, Any],
     ):
         self._step_columns = StepColumns(step_columns)
@@ -308,6 +318,13 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         if on_loss is not None and on_loss not in self.on_losses:
             raise ValueError(f"on_loss={on_loss!r} is not one of {', '.join(self.on_losses)}")
         self.check_layout(info_layout, valid)
+        infos = info_channels(record_infos or {})
+        check_frames(record_frames)
+        for name, value in (("record_infos", record_infos), ("record_frames", record_frames)):
+            if value and not record:
+                raise ValueError(f"{name}={value!r} is used only with record=True")
+            if value and ":" not in id:
+                raise ValueError(f"{name}={value!r} is for Python envs, gymnasium:ID or package.module:Class, and {id!r} is none")
         self._render_size = render_size_of(render_mode, render_size)
         self.num_envs = num_envs
         if seed is not None:
@@ -315,9 +332,16 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         checked = _checked(id, options, num_envs)
         if render_mode is not None and ":" in id:
             env_kwargs = {"render_mode": render_mode, **(env_kwargs or {})}
+        if record_frames and (env_kwargs or {}).get("render_mode") != "rgb_array":
+            raise ValueError(f"record_frames={record_frames!r} needs render_mode='rgb_array'")
         run, spec, native = cluster._native.make(
             id,
-            python=(_as_json(env_kwargs), None if deterministic is None else bool(deterministic)),
+            python=(
+                _as_json(env_kwargs),
+                None if deterministic is None else bool(deterministic),
+                infos,
+                record_frames or 0,
+            ),
             lanes=num_envs,
             autoreset=parse_autoreset_mode(autoreset_mode).value,
             max_episode_steps=max_episode_steps,

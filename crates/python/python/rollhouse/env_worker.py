@@ -4,17 +4,20 @@ It is started by the host, never by hand, and finds no module in the folder that
 ever unpickled. A lane whose env raises is lost alone; ``SystemExit`` ends the process, and with it all of its lanes. It
 ends when its host does, whatever its envs are doing.
 
-The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow", "connect", "record", "action_mask", "options", "draw",
-"picture"}``. The answer is
+The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow", "connect", "record", "action_mask", "infos", "frames_every",
+"options", "draw", "picture"}``. The answer is
 ``{"made": {...}}``, which says what the env is, or ``{"refused": {"kind", "message"}}``. ``lanes`` is 0 where only the answer is
 wanted; then the env is reset once to see whether it gives action masks, and ``action_mask`` of the messages that follow is what was said
 of them; and once with each of the dicts of ``options``, which is refused if that raises.
+Then, too, the host may have a step tried: the answer is ``{"step", "first"}``, the numbers in the infos of it and of the reset before
+(``rollhouse.remarks``). ``infos`` of a worker with lanes has them, and under ``record`` those that are to be recorded.
 With ``draw`` an env that can draw itself is made so, unless its arguments say how; with ``picture`` the answer has the size of a picture.
 
 A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each. Behind them stand, for lanes that begin
 an episode of an env that declares options: the lane's number and a length, u32 each, and as many bytes of JSON. One that calls a method of a
 lane's env is ``{"lane", "method", "payload"}``, and its answer what ``rollhouse.env_methods`` says. One that has it drawn is ``{"lane"}``; the answer is
-columns and rows, u32 each, and three bytes a pixel, or words. Each lane has a record in the memory that the worker shares
+columns and rows, u32 each, and three bytes a pixel, or words. Of every ``frames_every``-th step, of a reset and of a last step the worker keeps
+a picture, which is told with the row and given when it is asked for, as a PNG file. Each lane has a record in the memory that the worker shares
 with its host alone, at the places that ``record`` names: its answer's number, reward, what is said of its episode, action
 and observation. A lane of an env that is declared deterministic has a place for its generator too, which the host writes
 before a reset from there and the worker after every row.
@@ -38,7 +41,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
 from rollhouse import env_methods, leaving_out, lookup
-from rollhouse._native import WorkerLink
+from rollhouse._native import WorkerLink, pack_frame
 from rollhouse.action_parts import ActionParts
 from rollhouse.agents import adapted
 from rollhouse.carried import kept
@@ -52,8 +55,11 @@ from rollhouse.lane_words import (
     ANEW,
     CALL_LANE,
     DONE,
+    LEARN_INFOS,
     LOST,
     NOTHING,
+    PAINTED,
+    PAINTED_LANE,
     PLACED,
     RENDER_LANE,
     RESET,
@@ -67,6 +73,7 @@ from rollhouse.lane_words import (
 from rollhouse.lookup import REGISTERED
 from rollhouse.masks import choices_of, flat
 from rollhouse.process_name import name_process
+from rollhouse.remarks import LaneInfos, learned
 from rollhouse.said import info_of, reward_of
 from rollhouse.worker_spaces import OBSERVED, TAKEN, Maxima, UnhostedSpace, WorkerColumns, space_of
 
@@ -113,8 +120,16 @@ def main(host: int) -> None:
         answer = refusal("make_failed", words(error))
     name_process("rollhouse-env")
     place = link.ready(answer.encode())
-    if worker is None or not hello["lanes"]:
-        # The host has what it wanted to know.
+    if worker is None:
+        return
+    if not hello["lanes"]:
+        # The host has what it wanted to know, or wants more and ends this process then.
+        code, _ = link.receive()
+        if code & 0xFF == LEARN_INFOS:
+            defaults = {option["name"]: option["default"] for option in declared}
+            said = learned(envs[0], lambda: begun(envs[0], 0, defaults))
+            link.reply(SAYS, json.dumps(said).encode())
+            link.receive()
         return
     connector.rest()
     worker.set_up(place, hello["record"])
@@ -125,6 +140,9 @@ def main(host: int) -> None:
             continue
         if code & 0xFF == RENDER_LANE:
             link.reply(SAYS, worker.render(**json.loads(payload)))
+            continue
+        if code & 0xFF == PAINTED_LANE:
+            link.reply(SAYS, worker.paintings.pop(json.loads(payload)["lane"], b""))
             continue
         if code & 0xFF != WORK:
             break
@@ -503,6 +521,10 @@ class Worker:
         self.count = len(envs)
         self.played = [False] * self.count
         self.told = describe(envs, hello)
+        # Pictures that are to be recorded, by lane, and the steps of each lane's episode.
+        self.frames_every: int = hello["frames_every"]
+        self.paintings: dict[int, bytes] = {}
+        self.ages = [0] * self.count
         metadata, action_space = envs[0].metadata, envs[0].action_space
         self.columns = WorkerColumns(envs[0].observation_space, Maxima.of(metadata, OBSERVED).by_path)
         taken = Maxima.of(metadata, TAKEN).by_path
@@ -539,6 +561,9 @@ class Worker:
         ]
         if self.mask_by is not None:
             self.masks = array(record["infos"][0], np.dtype("uint8"), (self.hello["action_mask"]["n"],))
+        infos = self.hello["infos"]
+        masks = 0 if self.mask_by is None else 1
+        self.infos = None if infos is None else LaneInfos(infos, record["infos"][masks:], array)
         # Per lane one writable array per column, of no dimensions where a value is a scalar.
         self.rows = [[a[lane : lane + 1].reshape(a.shape[1:]) for a in observations] for lane in range(self.count)]
 
@@ -573,11 +598,15 @@ class Worker:
                     reward, info = reward_of(given_reward), info_of(given)
                     if info or lane in told:
                         self.verdicts.tell(lane, info)
+                    if self.infos is not None:
+                        self.infos.step(lane, info)
                     flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
                 else:
                     seed = int.from_bytes(seeds[lane * SEED_BYTES : (lane + 1) * SEED_BYTES], "little")
                     (observation, given), reward, flags = self.begin(lane, task, seed, options.get(lane, {})), 0.0, 0
                     info = info_of(given)
+                    if self.infos is not None:
+                        self.infos.first(lane, info)
                     self.connector.settled(lane)
                 self.rewards[lane] = reward
                 if self.mask_by is not None:
@@ -586,6 +615,8 @@ class Worker:
                     write_array(self.rows[lane][0], observation)
                 else:
                     self.columns.write(self.rows[lane], [], observation)
+                if self.frames_every:
+                    flags |= self.paint(lane, task, flags)
                 if self.generator_at is not None:
                     self.memory[self.place(lane)] = packed(generator_of(self.envs[lane]))
             except Exception as error:
@@ -665,6 +696,18 @@ class Worker:
             return words(error).encode()
         height, width, _ = picture.shape
         return PICTURE.pack(width, height) + picture.tobytes()
+
+    def paint(self, lane: int, task: int, flags: int) -> int:
+        """Makes a picture of a lane's row, if it is to be recorded. Returns the flag that says so; an env that gives none goes
+        on without."""
+        self.ages[lane] = self.ages[lane] + 1 if task == STEP else 0
+        if flags == 0 and self.ages[lane] % self.frames_every:
+            return 0
+        try:
+            self.paintings[lane] = pack_frame(drawn(self.envs[lane]))
+        except Exception:
+            return 0
+        return PAINTED
 
     def place(self, lane: int) -> slice:
         """The place of a lane's generator in the memory."""

@@ -185,6 +185,15 @@ impl Frames {
     }
 }
 
+impl FromIterator<(u64, Frame)> for Frames {
+    /// Gathers pictures in the order of their steps.
+    fn from_iter<I: IntoIterator<Item = (u64, Frame)>>(pictures: I) -> Self {
+        let mut frames = Self::new();
+        pictures.into_iter().for_each(|(step, frame)| frames.push(step, frame));
+        frames
+    }
+}
+
 /// Bytes of memory that unpacking a picture may take beside its pixels.
 const UNPACKING_BYTES: usize = 16 << 20;
 

@@ -111,7 +111,12 @@ pub(crate) fn simulator_of(envs: Envs<'_>, episode: &Episode) -> Result<Box<Simu
 
 /// Returns the episode's env, if it is deterministic and still the recorded one.
 pub(crate) fn entry_to_simulate(envs: Envs<'_>, episode: &Episode) -> Result<Arc<EnvEntry>, SimulateError> {
+    let has_steps = episode.steps.is_some();
+    if has_steps && episode.from.as_ref().is_some_and(|from| from.state.is_empty()) {
+        return Err(SimulateError::Hidden);
+    }
     match episode.info.recorded() {
+        RecordKind::Full if has_steps => Err(SimulateError::NotDeterministic),
         RecordKind::Full => Err(SimulateError::NotRecorded),
         RecordKind::ActionLog | RecordKind::Trace => envs.entry_of(&episode.info.run),
     }

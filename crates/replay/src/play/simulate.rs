@@ -114,6 +114,12 @@ pub enum SimulateError {
     /// The env is not deterministic, and the recording lacks what cannot be recomputed.
     #[error("the env is not deterministic and its observations are not recorded")]
     NotRecorded,
+    /// The env is not deterministic, so that all there is of a step is what was recorded of it.
+    #[error("the env is not deterministic, and this is what was recorded")]
+    NotDeterministic,
+    /// The lane is watched while it plays, and its env shows no state from which another could go on.
+    #[error("the env keeps its state to itself, and this is what its lane shows")]
+    Hidden,
 }
 
 impl Simulator {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rollhouse_core::{ColumnData, EpisodeName, GameResult, Interruption, Outcome, Start};
 
-use crate::code::episode::{Episode, EpisodeInfo, Place, StepFrom};
+use crate::code::episode::{Episode, EpisodeInfo, Place, StepFrom, Steps};
 use crate::code::run::RunHeader;
 use crate::code::run_record::RunInfo;
 use crate::code::versions::PolicyVersions;
@@ -31,11 +31,13 @@ pub struct SoFar {
     pub ended: (bool, bool),
     /// Sum of all its rewards.
     pub total_reward: f64,
+    /// What its steps have shown, if its env shows no state: then nothing of it is recomputed.
+    pub steps: Option<Steps>,
 }
 
 impl From<SoFar> for Episode {
     fn from(so_far: SoFar) -> Self {
-        let SoFar { mut run, lane, number, start, from, actions, hash, ended, total_reward } = so_far;
+        let SoFar { mut run, lane, number, start, from, actions, hash, ended, total_reward, steps } = so_far;
         // From a later step on its start is another: what was drawn of its options has to stay.
         let of_lane = if run.options.len() == 1 { 0 } else { lane as usize };
         run.options = run.options.get(of_lane).map(|options| options.of_episode(start)).into_iter().collect();
@@ -68,7 +70,7 @@ impl From<SoFar> for Episode {
             policy_versions: PolicyVersions::default(),
             step_columns: Vec::new(),
             calls: Vec::new(),
-            steps: None,
+            steps,
             from: from.map(Box::new),
         }
     }

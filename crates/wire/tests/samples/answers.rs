@@ -173,7 +173,7 @@ pub(super) fn answers() -> Vec<Sample> {
             },
         ),
         answer("answer-admit_watcher", WatcherAdmitted { key: secret() }),
-        sample("watch-look", LookParams { lane: 3, after: 41, wait_ms: 100 }),
+        sample("watch-look", LookParams { lane: 3, after: 41, wait_ms: 100, picture: false }),
         sample("watch-look-answer", LookAnswer { frame: Some(lane_frame()), replay: None }),
         sample("watch-look-nothing", LookAnswer { frame: None, replay: None }),
         sample("watch-so_far", SoFarParams { lane: 3, from: 0 }),

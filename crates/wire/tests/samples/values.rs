@@ -142,6 +142,7 @@ pub(super) fn settings() -> LaneSettings {
         env: "Example-v0".into(),
         env_kwargs: String::new(),
         deterministic: None,
+        infos: Default::default(),
         options: BTreeMap::from([
             ("gravity".into(), OptionValue::Float(9.8)),
             ("level".into(), OptionValue::Int(3)),
@@ -186,6 +187,8 @@ pub(super) fn lane_frame() -> LaneFrame {
         truncated: true,
         action: vec![1, 0, 0, 0, 0, 0, 0, 0],
         obs: vec![0, 0, 128, 63],
+        infos: Vec::new(),
+        picture: Vec::new(),
         state: vec![0.5, -0.25],
         hash: Some(0xdead_beef),
         position: Some(POSITION),
@@ -214,6 +217,7 @@ pub(super) fn so_far(from: SoFarFrom) -> SoFar {
         truncated: false,
         total_reward: 1.0,
         hash: Some(9),
+        rows: None,
     }
 }
 

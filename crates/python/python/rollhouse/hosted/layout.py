@@ -173,6 +173,16 @@ def info_channels(examples: Mapping[str, Any]) -> list[tuple[str, str, list[int]
     return channels
 
 
+def check_frames(every: Any) -> None:
+    """Checks of every how many-th step a picture is to be recorded.
+
+    Raises:
+        ValueError: It is no integer of at least 1, nor None.
+    """
+    if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+        raise ValueError(f"record_frames={every!r} must be an integer of at least 1, or None")
+
+
 class InfoRows:
     """Writes infos that are recorded to lanes' records."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rollhouse.hosted.crew import MAX_WORKERS, Connect, EnvFn, cores
-from rollhouse.hosted.layout import info_channels
+from rollhouse.hosted.layout import check_frames, info_channels
 
 LAUNCH_TIMEOUT = 120.0
 """Seconds from the start of a worker process until all of its envs are made."""
@@ -77,9 +77,7 @@ def checked_recording(
         raise ValueError(f"data={os.fspath(data)!r} is used only with record=True")
     if infos and not record:
         raise ValueError(f"record_infos={infos!r} is used only with record=True")
-    if frames is not None:
-        if isinstance(frames, bool) or not isinstance(frames, int) or frames < 1:
-            raise ValueError(f"record_frames={frames!r} must be an integer of at least 1, or None")
-        if not record:
-            raise ValueError(f"record_frames={frames!r} is used only with record=True")
+    check_frames(frames)
+    if frames is not None and not record:
+        raise ValueError(f"record_frames={frames!r} is used only with record=True")
     return info_channels(infos or {})

@@ -1,0 +1,194 @@
+"""Numbers in the infos of envs on nodes, as columns of their lanes.
+
+A worker that describes an env tries a step, and tells which numbers were in the infos of it and of the reset before. The
+workers that step lanes write those, and the infos that are to be recorded, beside each row.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rollhouse.carried import WIDER
+from rollhouse.hosted.columns import write_array
+from rollhouse.masks import choices_of, flat
+from rollhouse.said import at_path, info_of
+
+MAX_INFOS, MAX_INFO_BYTES = 20, 4096
+"""Most infos of a step, and of a reset, and most bytes of each of both; the host in Rust has the same."""
+
+MAX_NAME_BYTES = 128
+MAX_DEPTH = 4
+
+KEPT = ("bool", "uint8", "int32", "int64", "float32", "float64")
+"""The dtypes that columns have."""
+
+OURS = ("action_mask", "env_id", "episode", "final_info", "final_obs", "final_observation", "lost", "valid")
+"""Names that are a vector env's own, or columns already."""
+
+Channel = dict[str, Any]
+"""A path, a dtype and a shape, as the host has them."""
+
+
+def learned(env: gymnasium.Env, begin: Callable[[], tuple[Any, Any]]) -> dict[str, list[Channel]]:
+    """Resets an env and tries a step. Returns the numbers in both infos: those of the step, and those of the reset.
+
+    Args:
+        begin: Resets it.
+    """
+    said: dict[str, list[Channel]] = {"step": [], "first": []}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            info = info_of(begin()[1])
+            said["first"] = channels(info)
+            said["step"] = channels(info_of(env.step(first_action(env, info))[4]))
+        except Exception:
+            # Its lanes will tell.
+            pass
+    return said
+
+
+def first_action(env: gymnasium.Env, info: Mapping[str, Any]) -> Any:
+    """Returns the action that an env most likely has for doing nothing: the first one that it allows, and zeros."""
+    given = info.get("action_mask")
+    if given is None and callable(method := getattr(env.unwrapped, "action_masks", None)):
+        given = method()
+    return least(env.action_space, None if given is None else flat(given))
+
+
+def least(space: gymnasium.Space, mask: np.ndarray | None = None) -> Any:
+    """Returns a value of a space: of the first choices, of the first that a ``mask`` of a Discrete has, and of zeros."""
+    if isinstance(space, spaces.Discrete):
+        is_one = mask is not None and len(mask) == choices_of(space)
+        return space.dtype.type(space.start + (int(np.argmax(mask)) if is_one else 0))
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.array(space.start, space.dtype)
+    if isinstance(space, spaces.Box):
+        return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(space.shape, space.dtype)
+    if isinstance(space, spaces.Dict):
+        return {key: least(part) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(least(part) for part in space.spaces)
+    space.seed(0)
+    return space.sample()
+
+
+def channels(info: Mapping[str, Any]) -> list[Channel]:
+    """Returns the numbers of an info, as many as there is room for."""
+    found: list[Channel] = []
+    size = 0
+    for path, array in numbers(info):
+        if size + array.nbytes <= MAX_INFO_BYTES and len(found) < MAX_INFOS and len(path.encode()) <= MAX_NAME_BYTES:
+            size += array.nbytes
+            found.append({"path": path, "dtype": array.dtype.name, "shape": list(array.shape)})
+    return found
+
+
+def numbers(info: Mapping[str, Any], path: str = "", depth: int = 0) -> Iterator[tuple[str, np.ndarray]]:
+    """Iterates over the numbers of an info by their paths. What Gymnasium's vector envs make objects of is none."""
+    for key, value in info.items():
+        if not isinstance(key, str) or not key or key.startswith("_") or (not depth and key in OURS):
+            continue
+        below = path + key.replace("~", "~0").replace("/", "~1")
+        if isinstance(value, dict):
+            if depth < MAX_DEPTH:
+                yield from numbers(value, f"{below}/", depth + 1)
+        elif isinstance(value, (bool, int, float, np.generic, np.ndarray)):
+            array = np.asarray(value)
+            name = WIDER.get(array.dtype.name, array.dtype.name)
+            if name in KEPT:
+                yield below, array.astype(name)
+
+
+def keys_of(path: str) -> list[str]:
+    """Returns the keys on the way to a number."""
+    return [key.replace("~1", "/").replace("~0", "~") for key in path.split("/")]
+
+
+class LaneInfos:
+    """Writes the numbers of lanes' infos to their records.
+
+    Args:
+        infos: ``record``, ``step`` and ``first``: the channels, in the order of ``places``.
+        places: Where each of them lies in a record; one more says which are there.
+        array: Makes an array of a value of each lane, given its place, dtype and shape.
+    """
+
+    def __init__(
+        self,
+        infos: dict[str, list[Channel]],
+        places: list[int],
+        array: Callable[[int, np.dtype, tuple[int, ...]], np.ndarray],
+    ):
+        self._of: dict[str, list[tuple[int, Any, list[np.ndarray], Any]]] = {}
+        at = 0
+        for kind in ("record", "step", "first"):
+            self._of[kind] = []
+            for channel in infos[kind]:
+                rows = array(places[at], np.dtype(channel["dtype"]), tuple(channel["shape"]))
+                lanes = [rows[lane : lane + 1].reshape(rows.shape[1:]) for lane in range(len(rows))]
+                path = channel["path"] if kind == "record" else keys_of(channel["path"])
+                self._of[kind].append((at, path, lanes, np.nan if rows.dtype.kind == "f" else 0))
+                at += 1
+        # Nobody is told of infos that are recorded only.
+        self._there = array(places[at], np.dtype("bool"), (at,)) if at < len(places) else None
+
+    def step(self, lane: int, info: dict[str, Any]) -> None:
+        """Writes what a step said: NaN, or 0, for what it did not.
+
+        Raises:
+            ValueError: A value that is to be recorded has another shape, or a dtype that does not become the one it was said
+                to have.
+        """
+        for at, path, lanes, missing in self._of["record"]:
+            there, value = at_path(info, path)
+            if there:
+                try:
+                    write_array(lanes[lane], value)
+                except (ValueError, TypeError, OverflowError) as error:
+                    raise ValueError(f"info {path!r} is not as record_infos says: {error}") from error
+            else:
+                lanes[lane].fill(missing)
+            if self._there is not None:
+                self._there[lane, at] = there
+        self._say("step", lane, info)
+
+    def first(self, lane: int, info: dict[str, Any]) -> None:
+        """Writes what a reset said. What the step before said stays."""
+        self._say("first", lane, info)
+
+    def _say(self, kind: str, lane: int, info: dict[str, Any]) -> None:
+        for at, keys, lanes, missing in self._of[kind]:
+            there = put(lanes[lane], value_at(info, keys))
+            if not there:
+                lanes[lane].fill(missing)
+            if self._there is not None:
+                self._there[lane, at] = there
+
+
+def value_at(info: Any, keys: list[str]) -> Any:
+    """Returns what lies there in an info; None for nothing."""
+    for key in keys:
+        if not isinstance(info, dict):
+            return None
+        info = info.get(key)
+    return info
+
+
+def put(place: np.ndarray, value: Any) -> bool:
+    """Writes a number to a place, if it is one of its shape that its dtype has."""
+    if not isinstance(value, (bool, int, float, np.generic, np.ndarray)):
+        return False
+    try:
+        write_array(place, value)
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True

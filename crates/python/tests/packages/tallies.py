@@ -1,0 +1,71 @@
+"""An env that says numbers of every kind beside its observations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Tally(gymnasium.Env):
+    """Counts its steps, loses one of three lives with action 2, and ends without any."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+    observation_space = spaces.Box(-1e3, 1e3, (2,), np.float64)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode, self.frames = render_mode, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.lives, self.steps = 3, 0
+        return self._seen(), self._said() | {"first": np.array([self.np_random.uniform()] * 2)}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.lives -= int(action == 2)
+        info = self._said() | {
+            "speed": np.float32(self.np_random.uniform()),
+            "forces": self.np_random.normal(size=3).astype(np.float32),
+            "goal": {"distance": self.np_random.uniform(), "near": self.steps % 2 == 0},
+            "rate/s": 0.5 * self.steps,
+            "_own": 3,
+        }
+        if self.steps % 3 == 1:
+            info["bonus"] = self.steps
+        if self.steps % 4 == 3:
+            # Once it is a number, now it is none.
+            info["speed"] = "fast"
+        if not self.lives:
+            info["won"] = 1.0
+        return self._seen(), float(self.np_random.uniform()), not self.lives, False, info
+
+    def render(self) -> np.ndarray:
+        return np.full((8, 12, 3), 10 * self.lives + self.steps % 10, np.uint8)
+
+    def _seen(self) -> np.ndarray:
+        return np.array([self.steps, self.np_random.uniform()])
+
+    def _said(self) -> dict[str, Any]:
+        self.frames += 1
+        return {"lives": self.lives, "frame": self.frames, "name": f"tally {self.lives}"}
+
+
+class SteadyTally(Tally):
+    """The same, declared deterministic: what it says of its frames is not, and is no part of what it does."""
+
+    metadata = Tally.metadata | {"deterministic": True}
+
+
+class Abrupt(Tally):
+    """Ends its process in the first step, as one whose simulator crashes does."""
+
+    def step(self, action: int) -> Any:
+        import os
+
+        if self.steps == 0:
+            os._exit(3)
+        return super().step(action)
