@@ -34,6 +34,7 @@ use crate::logging::Logging;
 use crate::node::{self, NodeWatch};
 use crate::output::{Output, say};
 use crate::private_folder::{cannot_write, private_folder};
+use crate::python_envs;
 use crate::service::{self, PROGRAM, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
 use crate::{signals, token};
@@ -54,7 +55,8 @@ fn serve(
 ) -> Result<Status, Failure> {
     let mut config = settings.config.clone();
     if config.python.interpreter.is_none() {
-        config.python.interpreter = python.and_then(|python| python.to_str()).map(str::to_owned);
+        let own = python.and_then(|python| python.to_str()).map(str::to_owned);
+        config.python.interpreter = own.or_else(python_envs::of_path);
     }
     let asked = signals::of_service()?;
     let _held = hold(&config.data)?;
@@ -221,6 +223,10 @@ fn greet(config: &LocalConfig, folders: &Folders, lanes: u32, threads: usize) {
         say(&format!(
             "  rollhouse rollout --connect {connection} --env gymnasium:CartPole-v1 --episodes 1000"
         ));
+    } else if config.python.interpreter.is_none() {
+        say(
+            "  Python envs: python3 here has no rollhouse and Gymnasium; python.interpreter names one that has",
+        );
     }
     say(&format!("  rollhouse status --connect {connection}"));
     say("\nCtrl-C ends it; recordings are kept, and the next `rollhouse up` here goes on with them");

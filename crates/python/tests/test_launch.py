@@ -96,6 +96,13 @@ def test_nodes_are_launched_used_and_gone(common: dict[str, Any], tmp_path: Path
         cluster.make_vec("CartPole-v1")
 
 
+def test_nodes_that_are_launched_here_host_the_python_that_launches_them(common: dict[str, Any]) -> None:
+    with rollhouse.launch.local(nodes=1, **common) as cluster:
+        assert "gymnasium:*" in cluster.nodes()[0]["kinds"]
+        with contextlib.closing(cluster.make_vec("gymnasium:CartPole-v1", num_envs=2)) as envs:
+            step(envs)
+
+
 LAUNCHER = """
 import sys, rollhouse.launch
 cluster = rollhouse.launch.local(nodes=2, data=sys.argv[1], program=[sys.argv[2]])

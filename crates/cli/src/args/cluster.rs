@@ -138,7 +138,8 @@ pub(crate) struct UpArgs {
     /// Folder of certificates, token and recordings [default: ./rollhouse-cluster]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<String>,
-    /// Interpreter in whose process this runs, if it does, which hosts Python envs unless the config names another.
+    /// Interpreter in whose process this runs, if it does, which hosts Python envs unless the config names another; else it is
+    /// looked for.
     #[arg(skip)]
     pub(crate) python: Option<OsString>,
     #[command(flatten)]

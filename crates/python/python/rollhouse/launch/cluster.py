@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -138,6 +140,17 @@ def address_here() -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
+
+
+def hosting_here() -> dict[str, str]:
+    """Variables of a node that hosts Python envs of the interpreter that runs this, as ``rollhouse up`` does: none where another is
+    named, where this is no interpreter, or where it has no Gymnasium.
+    """
+    named = "ROLLHOUSE_PYTHON__INTERPRETER"
+    has_gymnasium = importlib.util.find_spec("gymnasium") is not None
+    if named in os.environ or getattr(sys, "frozen", False) or not sys.executable or not has_gymnasium:
+        return {}
+    return {named: sys.executable}
 
 
 def scratch_node(settings: Mapping[str, object]) -> dict[str, str]:

@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 
-from rollhouse.launch.cluster import DEFAULT_DATA, JOIN_PATIENCE, LaunchedCluster, launch, scratch_node
+from rollhouse.launch.cluster import DEFAULT_DATA, JOIN_PATIENCE, LaunchedCluster, hosting_here, launch, scratch_node
 from rollhouse.launch.coordinator import own_program
 from rollhouse.launch.errors import LaunchError
 from rollhouse.launch.tied import PATIENCE, Tied, quoted, tied
@@ -70,7 +70,7 @@ def local(
     timeout: float = JOIN_PATIENCE,
     name: str | None = None,
 ) -> LaunchedCluster:
-    """Starts nodes on this machine, to try what is to run on many.
+    """Starts nodes on this machine, to try what is to run on many. They host Python envs of this interpreter, as ``rollhouse up`` does.
 
     Args:
         nodes: Number of nodes.
@@ -87,7 +87,7 @@ def local(
         LaunchError: Something did not start or join; what was started is ended then.
     """
     given = {"node.listen": "127.0.0.1:0", "metrics.listen": "", **(settings or {})}
-    environment = scratch_node(given)
+    environment = {**hosting_here(), **scratch_node(given)}
     start = list(program or own_program())
     commands = {
         f"node {number}": (tied([*start, "node", "--name", f"{PREFIX}{number}"]), environment)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rollhouse.launch.cluster import DEFAULT_DATA, JOIN_PATIENCE, LaunchedCluster, launch, scratch_node
+from rollhouse.launch.cluster import DEFAULT_DATA, JOIN_PATIENCE, LaunchedCluster, hosting_here, launch, scratch_node
 from rollhouse.launch.coordinator import own_program
 from rollhouse.launch.errors import LaunchError
 from rollhouse.launch.hosts import ANY_PORTS, JOINED
@@ -19,7 +19,7 @@ class NodeProcess:
 
     def __init__(self, name: str, environment: dict[str, str], program: list[str] | None, join: str):
         line = tied([*(program or own_program()), "node", "--name", name])
-        self._process = Tied(name, line, environment, first=join)
+        self._process = Tied(name, line, {**hosting_here(), **environment}, first=join)
 
     def wait(self, patience: float) -> tuple[bool, str]:
         """Returns whether it has joined, and its last lines."""
@@ -122,7 +122,7 @@ def ray(
 
     Each node has a bundle of a placement group, and as many threads as CPUs there. It ends with its actor: when this process
     ends, when Ray kills the actor or the machine is taken away; its lanes go on elsewhere then. ``rollhouse`` has to be
-    installed on Ray's machines.
+    installed on Ray's machines, whose interpreters host Python envs.
 
     Args:
         nodes: Number of nodes.
