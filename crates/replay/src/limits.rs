@@ -5,6 +5,14 @@
 pub const CHUNK_TARGET_BYTES: usize = 8 * 1024;
 /// Milliseconds after its first row at which a chunk is closed by the next row, whatever its size.
 pub const CHUNK_AGE_MS: u64 = 100;
+/// Milliseconds after its first row at which a chunk with packed columns is closed whatever its rows.
+pub const PACKED_AGE_MS: u64 = 1000;
+/// Rows at which a chunk with packed columns is closed as others are: the first row of each lane takes most of its bytes.
+pub const PACKED_ROWS: u32 = 16;
+/// How many times [`CHUNK_TARGET_BYTES`] a chunk with packed columns has of all other columns.
+pub const PACKED_CHUNKS: usize = 8;
+/// Bytes of packed rows, not compressed, at which a chunk is closed, beside twice those of a whole row of its lanes.
+pub const PACKED_TARGET_BYTES: usize = 256 << 10;
 /// Rows of one chunk.
 pub const CHUNK_ROWS: usize = 4096;
 /// Bytes of one record's payload. One row of a trace or full recording must fit.
@@ -37,6 +45,10 @@ pub const SPARE_BUFFERS: usize = 64;
 pub const EPISODE_EXPANDED_BYTES: usize = 256 << 20;
 /// The same of all episodes that are read side by side; further ones are read alone.
 pub const ALL_EXPANDED_BYTES: usize = 512 << 20;
+/// Bytes that an episode's packed columns may take in memory: the 27,000 steps of the longest Atari episode.
+pub const EPISODE_UNPACKED_BYTES: usize = 4 << 30;
+/// Bytes that the packed rows of a chunk may take in memory, as differences; more are decompressed again.
+pub const CHUNK_UNPACKED_BYTES: usize = MAX_PAYLOAD_BYTES;
 /// Bytes of memory of decoded chunks that are kept while an episode's beginning is looked for; others are read again.
 pub const CHAIN_BYTES: usize = 16 << 20;
 /// Bytes the spare buffers of a run may take together; two may be made whatever their size.

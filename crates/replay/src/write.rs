@@ -3,6 +3,7 @@
 pub(crate) mod block;
 pub(crate) mod handover;
 pub(crate) mod outage;
+pub(crate) mod packers;
 pub(crate) mod record_error;
 pub(crate) mod recorded;
 pub(crate) mod recorder;

@@ -29,12 +29,12 @@ fn shapes() -> impl Strategy<Value = Shape> {
     let autoreset = prop_oneof![Just("NextStep"), Just("SameStep"), Just("Disabled")];
     (
         (1usize..=64, actions, autoreset, any::<bool>(), mode, prop::bool::weighted(0.7)),
-        (1usize..400, 1u64..300, prop::bool::weighted(0.2), any::<bool>(), any::<u64>()),
+        (1usize..400, 1u64..300, prop::bool::weighted(0.2), any::<bool>(), any::<bool>(), any::<u64>()),
     )
         .prop_map(
             |(
                 (lanes, actions, autoreset, per_episode, mode, deterministic),
-                (rows, ends, ragged, noted, seed),
+                (rows, ends, ragged, noted, images, seed),
             )| {
                 Shape {
                     lanes,
@@ -47,6 +47,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
                     end_one_in: ends,
                     ragged,
                     noted,
+                    images,
                     seed,
                 }
             },

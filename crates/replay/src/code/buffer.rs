@@ -8,6 +8,7 @@ use crate::code::events::EventWords;
 use crate::code::frame_chunk::FrameBuffer;
 use crate::code::layout::{ActionCoding, Layout};
 use crate::code::noted::NotedRows;
+use crate::code::packed::rows::PackedRows;
 use crate::limits::{CHUNK_ROWS, CHUNK_TARGET_BYTES};
 
 /// One chunk as the stepping thread leaves it. Positions count rows: an event with `pos` p happened after the
@@ -33,12 +34,14 @@ pub(crate) struct Buffer {
     pub(crate) begins_by_rule: bool,
     pub(crate) lanes: BlockLanes,
     /// Bytes of each row: raw actions, then in traces and full recordings each observation column, the rewards and each
-    /// info column; every lane of the block.
+    /// info column, but for the packed ones; every lane of the block.
     pub(crate) raw: Vec<u8>,
     /// Starts of the begins whose start is written in full, in the order of the begins, then of the lanes.
     pub(crate) full_starts: Vec<Start>,
-    /// First observations, one per begin: that lane's row of each observation column.
+    /// First observations, one per begin: that lane's row of each observation column that is not packed.
     pub(crate) first_obs: Vec<u8>,
+    /// Rows and first observations of each packed column.
+    pub(crate) packed: Vec<PackedRows>,
     /// Lanes, before the first row, whose next episode does not have the number that follows; each with that number.
     pub(crate) numbers: Vec<(u8, u64)>,
     /// What happened between rows beside episodes.
@@ -95,13 +98,13 @@ impl Buffer {
     pub(crate) fn new(layout: &Layout, lanes: usize) -> Self {
         let has_observations = layout.recorded.has_observations();
         let rows = if has_observations {
-            (CHUNK_TARGET_BYTES / layout.step_bytes() + 2 * lanes).min(CHUNK_ROWS)
+            (layout.raw_target() / layout.step_bytes() + 2 * lanes).min(CHUNK_ROWS)
         } else {
             CHUNK_ROWS
         };
         let raw = match layout.actions {
             ActionCoding::Planes { .. } if !has_observations => 0,
-            _ => CHUNK_TARGET_BYTES + 2 * layout.row_bytes(lanes),
+            _ => layout.raw_target() + 2 * layout.row_bytes(lanes),
         };
         // A row is taken while the estimate is under the target. No event has more words than estimated bytes.
         let events = CHUNK_TARGET_BYTES + 8 * lanes;
@@ -115,10 +118,11 @@ impl Buffer {
             raw: Vec::with_capacity(raw),
             full_starts: Vec::with_capacity(begins),
             first_obs: Vec::with_capacity(if has_observations {
-                CHUNK_TARGET_BYTES + 2 * layout.obs_bytes * lanes
+                layout.raw_target() + 2 * layout.obs_bytes * lanes
             } else {
                 0
             }),
+            packed: layout.packed().map(|_| PackedRows::with_capacity(layout.packed_target(lanes))).collect(),
             between: BetweenRows {
                 noted: layout.unnoted.iter().map(noted).collect(),
                 ..BetweenRows::default()
@@ -134,6 +138,7 @@ impl Buffer {
             + self.raw.capacity()
             + self.full_starts.capacity() * size_of::<Start>()
             + self.first_obs.capacity()
+            + self.packed.iter().map(PackedRows::memory).sum::<usize>()
             + self.between.noted.iter().map(NotedRows::memory).sum::<usize>()
     }
 
@@ -181,6 +186,7 @@ impl Buffer {
         self.raw.clear();
         self.full_starts.clear();
         self.first_obs.clear();
+        self.packed.iter_mut().for_each(PackedRows::clear);
         self.numbers.clear();
         self.between.versions.clear();
         self.between.calls.clear();

@@ -59,6 +59,7 @@ pub(crate) struct Columns<'a> {
     steps: Vec<&'a [u8]>,
     noted: Vec<&'a [u8]>,
     repeated_infos: Vec<&'a [u8]>,
+    packed: Vec<&'a [u8]>,
 }
 
 impl<'a> Columns<'a> {
@@ -82,6 +83,7 @@ impl<'a> Columns<'a> {
             steps: vec![&[]; obs + infos],
             noted: vec![&[]; noted],
             repeated_infos: vec![&[]; infos],
+            packed: vec![&[]; obs + infos],
         };
         for _ in 0..count {
             let id = directory.varint("column id")?;
@@ -96,6 +98,8 @@ impl<'a> Columns<'a> {
                         found.noted[index] = bytes;
                     } else if let Some(index) = column::repeated_info_of(id, infos) {
                         found.repeated_infos[index] = bytes;
+                    } else if let Some(index) = column::packed_of(id, obs, infos) {
+                        found.packed[index] = bytes;
                     }
                 }
             }
@@ -400,12 +404,20 @@ impl Decoder {
         Ok(())
     }
 
-    /// Returns the first observation of the episode, one row of each observation column, if it began in this chunk.
+    /// Returns whether the episode began in this chunk.
+    pub(crate) fn has_begun(&self, lane: usize, number: u64) -> bool {
+        self.begun.contains(&(lane, number))
+    }
+
+    /// Returns the first observation of the episode, one row of each observation column that is not packed, if it began in
+    /// this chunk.
     pub(crate) fn first_obs<'a>(&self, columns: &Columns<'a>, lane: usize, number: u64) -> Option<&'a [u8]> {
         let mut index = 0;
         for &(begun_lane, begun_number) in &self.begun {
             if (begun_lane, begun_number) == (lane, number) {
-                let bytes = self.layout.obs_bytes;
+                let widths = self.layout.obs_columns.iter().zip(&columns.packed);
+                let bytes =
+                    widths.filter(|(_, packed)| packed.is_empty()).map(|(bytes, _)| bytes).sum::<usize>();
                 return columns.fixed[column::FIRST_OBS].get(index * bytes..(index + 1) * bytes);
             }
             index += usize::from(self.sampling.keeps(self.first_lane + begun_lane as u32, begun_number));
@@ -493,6 +505,11 @@ impl<'a> Columns<'a> {
     /// Returns the observation columns, then the info columns; those that are coded as step columns are empty.
     pub(crate) fn steps(&self) -> &[&'a [u8]] {
         &self.steps
+    }
+
+    /// Returns the observation columns, then the info columns, that are packed; the others are empty.
+    pub(crate) fn packed(&self) -> &[&'a [u8]] {
+        &self.packed
     }
 
     /// Returns the info columns that are coded as step columns are; the others are empty.

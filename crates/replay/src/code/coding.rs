@@ -26,6 +26,15 @@ pub(crate) mod column {
     const NOTED_ID: u64 = 144;
     /// Id of the first info column that is coded as step columns are.
     const REPEATED_INFO_ID: u64 = 160;
+    /// Id of the first observation column that is packed.
+    const PACKED_OBS_ID: u64 = 224;
+    /// Id of the first info column that is packed.
+    const PACKED_INFO_ID: u64 = 288;
+    const _: () = assert!(
+        REPEATED_INFO_ID as usize + rollhouse_core::limits::MAX_OBS_COLUMNS <= PACKED_OBS_ID as usize
+    );
+    const _: () =
+        assert!(PACKED_OBS_ID as usize + rollhouse_core::limits::MAX_OBS_COLUMNS <= PACKED_INFO_ID as usize);
     const _: () = assert!(OBS_ID as usize + NEAR == INFO_ID as usize);
     const _: () =
         assert!(NOTED_ID as usize + rollhouse_core::limits::MAX_STEP_COLUMNS <= REPEATED_INFO_ID as usize);
@@ -51,6 +60,21 @@ pub(crate) mod column {
     /// Returns which of so many info columns has that id in files.
     pub(crate) fn repeated_info_of(id: u64, columns: usize) -> Option<usize> {
         id.checked_sub(REPEATED_INFO_ID).map(|index| index as usize).filter(|&index| index < columns)
+    }
+
+    /// Returns the id in files of a column that is packed: of so many observation columns, and the info columns after them,
+    /// the one at `index`.
+    pub(crate) const fn packed_id(index: usize, obs_columns: usize) -> u64 {
+        if index < obs_columns {
+            PACKED_OBS_ID + index as u64
+        } else {
+            PACKED_INFO_ID + (index - obs_columns) as u64
+        }
+    }
+
+    /// Returns which of these columns has that id in files.
+    pub(crate) fn packed_of(id: u64, obs_columns: usize, info_columns: usize) -> Option<usize> {
+        (0..obs_columns + info_columns).find(|&index| packed_id(index, obs_columns) == id)
     }
 
     /// Returns the place of observation column `index`; info columns follow the observation columns.

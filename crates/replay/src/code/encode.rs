@@ -14,6 +14,7 @@ use crate::code::events::CODE_RESULT_SHIFT;
 use crate::code::extent::EndFacts;
 use crate::code::lanes::{BlockState, last_starts, put_table};
 use crate::code::layout::{ActionCoding, Layout};
+use crate::code::packed::column::{self as packed_column, KeptRows};
 use crate::code::repeated;
 use crate::code::run::Sampling;
 use crate::code::versions;
@@ -32,6 +33,8 @@ pub(crate) struct Encoder {
     noted: Vec<Vec<u8>>,
     /// Info columns that are shorter as runs; the others are empty.
     repeated_infos: Vec<Vec<u8>>,
+    /// Observation columns, then info columns, that are packed; the others are empty.
+    packed: Vec<Vec<u8>>,
     happened: Happened,
     /// Flags of the ends that are stored.
     flags: Vec<u8>,
@@ -46,6 +49,7 @@ impl Encoder {
             columns: vec![Vec::new(); column::FIXED + layout.obs_columns.len() + layout.info_columns.len()],
             noted: vec![Vec::new(); layout.unnoted.len()],
             repeated_infos: vec![Vec::new(); layout.info_columns.len()],
+            packed: vec![Vec::new(); layout.packings.len()],
             happened: Happened::new(by_row, layout.recorded.has_observations()),
             flags: Vec::new(),
             sampling,
@@ -80,6 +84,7 @@ impl Encoder {
         self.put_windows();
         self.put_begins(&before, present);
         self.put_steps(buffer);
+        self.put_packed(buffer);
         let repeats = self.may_repeat(&before, buffer.rows);
         self.shorten_infos(repeats);
         versions::put(&mut self.columns[column::VERSIONS], &buffer.between.versions, buffer.rows);
@@ -90,7 +95,10 @@ impl Encoder {
         let noted = self.noted.iter().enumerate().map(|(index, bytes)| (column::noted_id(index), bytes));
         let infos = self.repeated_infos.iter().enumerate();
         let infos = infos.map(|(index, bytes)| (column::repeated_info_id(index), bytes));
-        let all = columns.chain(noted).chain(infos);
+        let packed = self.packed.iter().enumerate();
+        let obs_columns = self.layout.obs_columns.len();
+        let packed = packed.map(|(index, bytes)| (column::packed_id(index, obs_columns), bytes));
+        let all = columns.chain(noted).chain(infos).chain(packed);
         let filled = || all.clone().filter(|(_, bytes)| !bytes.is_empty());
         put_varint(out, filled().count() as u64);
         for (id, bytes) in filled() {
@@ -341,6 +349,21 @@ impl Encoder {
         }
     }
 
+    /// Writes the packed columns.
+    fn put_packed(&mut self, buffer: &Buffer) {
+        self.packed.iter_mut().for_each(Vec::clear);
+        if buffer.packed.is_empty() {
+            return;
+        }
+        let begins = &self.happened.begins;
+        let kept = KeptRows::new(&self.happened.kept_rows, &begins.keys, &begins.kept);
+        let packings = self.layout.packings.iter().zip(&mut self.packed);
+        let columns = packings.filter_map(|(packing, out)| packing.as_ref().map(|packing| (packing, out)));
+        for ((packing, out), rows) in columns.zip(&buffer.packed) {
+            packed_column::put(packing, rows, &kept, out);
+        }
+    }
+
     /// Writes the raw columns: rows of the lanes that were stepped in kept episodes.
     fn put_steps(&mut self, buffer: &Buffer) {
         let layout = &self.layout;
@@ -350,10 +373,12 @@ impl Encoder {
             shape.push((column::ACTIONS, bytes));
         }
         if full {
-            shape.extend(layout.obs_columns.iter().enumerate().map(|(i, &b)| (column::obs(i), b)));
-            shape.push((column::REWARDS, size_of::<f64>()));
-            let first = layout.obs_columns.len();
-            shape.extend(layout.info_columns.iter().enumerate().map(|(i, &b)| (column::obs(first + i), b)));
+            let raw = |(index, _): &(usize, _)| layout.packings[*index].is_none();
+            let all = layout.obs_columns.iter().chain(&layout.info_columns).enumerate();
+            let (infos_from, all) = (column::obs(layout.obs_columns.len()), all.filter(raw));
+            shape.extend(all.map(|(index, &bytes)| (column::obs(index), bytes)));
+            let at = shape.iter().position(|(place, _)| *place >= infos_from).unwrap_or(shape.len());
+            shape.insert(at, (column::REWARDS, size_of::<f64>()));
         }
         let mut raw = &buffer.raw[..];
         for &kept in &self.happened.kept_rows {

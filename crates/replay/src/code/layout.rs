@@ -3,9 +3,10 @@
 use rollhouse_core::{ColumnData, EnvSpec, SeedSchedule, Space, StepColumns};
 
 use crate::code::codec::append_le;
+use crate::code::packed::Packing;
 use crate::code::run::RecordKind;
 use crate::code::run_record::RunInfo;
-use crate::limits::MAX_PAYLOAD_BYTES;
+use crate::limits::{CHUNK_TARGET_BYTES, MAX_PAYLOAD_BYTES, PACKED_CHUNKS, PACKED_TARGET_BYTES};
 
 /// Sizes that follow from a run's spec and decide how its buffers are made and closed.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,14 +17,16 @@ pub(crate) struct Layout {
     pub(crate) recorded: RecordKind,
     /// Whether the start of every episode is noted: not when it follows from run seed, lane and number.
     pub(crate) starts: bool,
-    /// Bytes of one lane's observation over all columns.
+    /// Bytes of one lane's observation over all columns that are not packed.
     pub(crate) obs_bytes: usize,
-    /// Bytes of one lane's infos over all columns.
+    /// Bytes of one lane's infos over all columns that are not packed.
     pub(crate) info_bytes: usize,
     /// Row bytes of each observation column.
     pub(crate) obs_columns: Vec<usize>,
     /// Row bytes of each info column.
     pub(crate) info_columns: Vec<usize>,
+    /// How each observation column, then each info column, is packed; `None` if it is recorded as it is.
+    pub(crate) packings: Vec<Option<Packing>>,
     /// One row of each step column, of which nobody has noted anything.
     pub(crate) unnoted: Vec<Vec<u8>>,
 }
@@ -70,14 +73,21 @@ impl Layout {
     pub(crate) fn new(spec: &EnvSpec, recorded: RecordKind, starts: bool) -> Self {
         let obs_columns: Vec<_> = spec.obs_columns().iter().map(|c| c.row_bytes()).collect();
         let info_columns: Vec<_> = spec.info_channels.iter().map(|c| c.row_bytes()).collect();
+        let columns = spec.obs_columns().into_iter().chain(spec.info_channels.iter().cloned());
+        let packings: Vec<_> = columns.map(|column| Packing::of(&column)).collect();
+        let (packed_obs, packed_infos) = packings.split_at(obs_columns.len());
+        let raw = |bytes: &[usize], packings: &[Option<Packing>]| {
+            bytes.iter().zip(packings).filter(|(_, packing)| packing.is_none()).map(|(bytes, _)| bytes).sum()
+        };
         Self {
             actions: ActionCoding::of(&spec.action_space),
             recorded,
             starts: starts || recorded.has_observations(),
-            obs_bytes: obs_columns.iter().sum(),
-            info_bytes: info_columns.iter().sum(),
+            obs_bytes: raw(&obs_columns, packed_obs),
+            info_bytes: raw(&info_columns, packed_infos),
             obs_columns,
             info_columns,
+            packings,
             unnoted: Vec::new(),
         }
     }
@@ -103,7 +113,36 @@ impl Layout {
         self.unnoted.iter().map(Vec::len).sum()
     }
 
-    /// Returns the bytes on disk of one row of `lanes` lanes, without ends and hashes.
+    /// Returns how the packed columns are packed; none if observations are not recorded.
+    pub(crate) fn packed(&self) -> impl Iterator<Item = &Packing> {
+        self.packings.iter().flatten().filter(|_| self.recorded.has_observations())
+    }
+
+    /// Returns the bytes of one lane's row over all packed columns.
+    pub(crate) fn packed_bytes(&self) -> usize {
+        self.packed().map(Packing::row_bytes).sum()
+    }
+
+    /// Returns the bytes of packed rows of `lanes` lanes, not compressed, at which a chunk is closed.
+    pub(crate) fn packed_target(&self, lanes: usize) -> usize {
+        2 * self.packed_bytes() * lanes + PACKED_TARGET_BYTES
+    }
+
+    /// Returns the bytes of all columns but the packed ones at which a chunk is closed.
+    pub(crate) fn raw_target(&self) -> usize {
+        CHUNK_TARGET_BYTES * self.chunks()
+    }
+
+    /// Returns what so many bytes of such a column count of [`CHUNK_TARGET_BYTES`].
+    pub(crate) fn estimate(&self, bytes: usize) -> u32 {
+        (bytes / self.chunks()) as u32
+    }
+
+    fn chunks(&self) -> usize {
+        if self.packed_bytes() > 0 { PACKED_CHUNKS } else { 1 }
+    }
+
+    /// Returns the bytes on disk of one row of `lanes` lanes, without ends, hashes and packed columns.
     pub(crate) fn row_bytes(&self, lanes: usize) -> usize {
         let actions = match self.actions {
             ActionCoding::Planes { planes, .. } => planes as usize * lanes.div_ceil(8),
@@ -112,13 +151,14 @@ impl Layout {
         actions + if self.recorded.has_observations() { self.step_bytes() * lanes } else { 0 }
     }
 
-    /// Returns the bytes that a trace or full recording keeps of one lane-step beside the action.
+    /// Returns the bytes that a trace or full recording keeps of one lane-step beside the action and packed columns.
     pub(crate) const fn step_bytes(&self) -> usize {
         self.obs_bytes + size_of::<f64>() + self.info_bytes
     }
 
     /// Returns whether one row with a reset of every lane fits a chunk.
     pub(crate) fn fits(&self, lanes: usize) -> bool {
-        self.row_bytes(lanes) + 2 * self.obs_bytes * lanes < MAX_PAYLOAD_BYTES / 2
+        let packed = 3 * self.packed_bytes() * lanes;
+        self.row_bytes(lanes) + 2 * self.obs_bytes * lanes + packed < MAX_PAYLOAD_BYTES / 2
     }
 }

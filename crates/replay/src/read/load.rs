@@ -12,12 +12,13 @@ use crate::code::events::CODE_HASH;
 use crate::code::frame::Frames;
 use crate::code::frame_chunk;
 use crate::code::layout::ActionCoding;
+use crate::code::packed::column::{self as packed_column, PackedColumn, Streams};
 use crate::code::record::{Header, Kind};
 use crate::code::repeated::{self, TOO_LARGE};
 use crate::code::run_record::RunInfo;
 use crate::code::versions::{self, PolicyVersions};
 use crate::disk::DiskFile;
-use crate::limits::{ALL_EXPANDED_BYTES, CHAIN_BYTES, EPISODE_EXPANDED_BYTES};
+use crate::limits::{ALL_EXPANDED_BYTES, CHAIN_BYTES, EPISODE_EXPANDED_BYTES, EPISODE_UNPACKED_BYTES};
 use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
 use crate::stored::run_headers::read_record;
@@ -106,7 +107,8 @@ impl<'a> Loader<'a> {
             let columns = Columns::find(&chunk.payload, chunk.decoder.layout()).map_err(malformed)?;
             let part = &chunk.decoder.parts[at];
             let (decoder, windows) = (&chunk.decoder, &chunk.windows[at]);
-            draft.take(decoder, &columns, part, windows, &chunk.rows).map_err(malformed)?;
+            let streams = &mut Streams::default();
+            draft.take(decoder, &columns, part, windows, &chunk.rows, streams).map_err(malformed)?;
             if let (Some(frames), Some(steps)) = (&chunk.frames, &mut draft.steps) {
                 // Damaged ones are missing, and nothing else is.
                 let _pictures = frame_chunk::take(frames, &chunk.decoder, part, &mut steps.frames);
@@ -253,11 +255,26 @@ pub(crate) struct Draft {
     step_columns: Vec<ColumnData>,
     calls: Vec<CalledAt>,
     steps: Option<Steps>,
-    /// Bytes of memory of values that take fewer on disk.
-    expanded: usize,
-    /// How many these may be.
-    most: usize,
+    /// Memory of values that take less on disk.
+    expanded: Expanded,
+    /// How much that may be.
+    most: Expanded,
     scratch: Vec<u8>,
+}
+
+/// Bytes of memory of values that take fewer on disk.
+#[derive(Debug, Clone, Copy)]
+struct Expanded {
+    /// Values that repeat, and actions.
+    repeated: usize,
+    /// Packed columns.
+    unpacked: usize,
+}
+
+impl Expanded {
+    const fn all(self) -> usize {
+        self.repeated + self.unpacked
+    }
 }
 
 impl Draft {
@@ -280,13 +297,13 @@ impl Draft {
             step_columns: step_columns.unknown(0),
             calls: Vec::new(),
             steps,
-            expanded: 0,
-            most: EPISODE_EXPANDED_BYTES,
+            expanded: Expanded { repeated: 0, unpacked: 0 },
+            most: Expanded { repeated: EPISODE_EXPANDED_BYTES, unpacked: EPISODE_UNPACKED_BYTES },
             scratch: Vec::new(),
         }
     }
 
-    /// Adds the part of the episode that a chunk has. Parts must come in order.
+    /// Adds the part of the episode that a chunk has. Parts must come in order. `streams` are those of the chunk.
     pub(crate) fn take(
         &mut self,
         decoder: &Decoder,
@@ -294,8 +311,9 @@ impl Draft {
         part: &Part,
         windows: &[(u64, u32)],
         rows: &(Vec<u64>, Vec<usize>),
+        streams: &mut Streams,
     ) -> Result<(), Malformed> {
-        let before = self.most.saturating_sub(self.expanded);
+        let before = self.most.repeated.saturating_sub(self.expanded.repeated);
         let mut left = before;
         self.windows.extend_from_slice(windows);
         self.end_hash = part.end.filter(|end| end.code & CODE_HASH != 0).map(|end| end.hash);
@@ -330,7 +348,8 @@ impl Draft {
             self.calls.push(called.clone());
         }
         self.take_steps(decoder, columns, part, rows, &mut left)?;
-        self.expanded += before - left;
+        self.take_packed(decoder, columns, part, &rows.0, streams)?;
+        self.expanded.repeated += before - left;
         Ok(())
     }
 
@@ -346,7 +365,8 @@ impl Draft {
         let Some(steps) = &mut self.steps else { return Ok(()) };
         if let Some(first) = decoder.first_obs(columns, part.piece.lane, part.piece.number) {
             let mut rest = first;
-            for (column, &bytes) in steps.first_obs.iter_mut().zip(&layout.obs_columns) {
+            let all = steps.first_obs.iter_mut().zip(&layout.obs_columns).zip(columns.packed());
+            for ((column, &bytes), _) in all.filter(|(_, packed)| packed.is_empty()) {
                 let row = rest.split_off(..bytes).ok_or(Malformed("first observation"))?;
                 column.clear();
                 append_le(column, row)?;
@@ -357,7 +377,9 @@ impl Draft {
         let no_repeated = layout.obs_columns.iter().map(|_| &[][..]);
         let repeated = no_repeated.chain(columns.repeated_infos().iter().copied());
         let coded = columns.steps().iter().zip(repeated);
-        for (((column, repeated), &bytes), target) in coded.zip(widths).zip(targets) {
+        let raw =
+            coded.zip(widths).zip(targets).zip(columns.packed()).filter(|(_, packed)| packed.is_empty());
+        for ((((column, repeated), &bytes), target), _) in raw {
             self.scratch.clear();
             match repeated {
                 [] => Decoder::raw_rows(column, bytes, part, rows, &mut self.scratch)?,
@@ -369,6 +391,39 @@ impl Draft {
         Decoder::raw_rows(columns.rewards(), size_of::<f64>(), part, rows, &mut self.scratch)?;
         let rewards = self.scratch.as_chunks().0.iter();
         steps.rewards.extend(rewards.map(|bytes| f64::from_le_bytes(*bytes)));
+        Ok(())
+    }
+
+    fn take_packed(
+        &mut self,
+        decoder: &Decoder,
+        columns: &Columns<'_>,
+        part: &Part,
+        rows: &[u64],
+        streams: &mut Streams,
+    ) -> Result<(), Malformed> {
+        let layout = decoder.layout();
+        let Some(steps) = &mut self.steps else { return Ok(()) };
+        let mut left = self.most.unpacked.saturating_sub(self.expanded.unpacked);
+        let before = left;
+        let begins = decoder.has_begun(part.piece.lane, part.piece.number);
+        let widths = layout.obs_columns.iter().chain(&layout.info_columns);
+        let targets = steps.obs.iter_mut().chain(&mut steps.infos);
+        let packed = columns.packed().iter().zip(widths).zip(targets).enumerate();
+        for (place, ((bytes, &row_bytes), target)) in packed.filter(|(_, ((bytes, _), _))| !bytes.is_empty())
+        {
+            let mut first = steps.first_obs.get_mut(place);
+            let column = PackedColumn { bytes, place, row_bytes, has_firsts: first.is_some() };
+            self.scratch.clear();
+            column.read(decoder, part, rows, streams, &mut left, &mut self.scratch)?;
+            let mut rest = &self.scratch[..];
+            if let Some(first) = first.as_mut().filter(|_| begins) {
+                first.clear();
+                append_le(first, rest.split_off(..row_bytes).ok_or(Malformed("first observation"))?)?;
+            }
+            append_le(target, rest)?;
+        }
+        self.expanded.unpacked += before - left;
         Ok(())
     }
 
@@ -407,7 +462,7 @@ struct Underway {
 
 impl Underway {
     fn expanded(&self) -> usize {
-        self.draft.as_ref().map_or(0, |draft| draft.expanded)
+        self.draft.as_ref().map_or(0, |draft| draft.expanded.all())
     }
 }
 
@@ -442,7 +497,7 @@ impl Assembler {
         } else {
             (Vec::new(), Vec::new())
         };
-        let mut done = Vec::new();
+        let (mut done, mut streams) = (Vec::new(), Streams::default());
         for (part, windows) in decoder.parts.iter().zip(&windows).filter(|(part, _)| part.kept) {
             let piece = &part.piece;
             let key = (run, header.first_lane + piece.lane as u32);
@@ -458,10 +513,11 @@ impl Assembler {
             };
             let draft = match draft {
                 Some(Some(mut draft)) => {
-                    draft.most = EPISODE_EXPANDED_BYTES.min(ALL_EXPANDED_BYTES - self.expanded);
-                    match draft.take(decoder, columns, part, windows, &rows) {
+                    let room = ALL_EXPANDED_BYTES.saturating_sub(self.expanded);
+                    draft.most = Expanded { repeated: EPISODE_EXPANDED_BYTES.min(room), unpacked: room };
+                    match draft.take(decoder, columns, part, windows, &rows, &mut streams) {
                         Ok(()) => Some(Some(draft)),
-                        Err(TOO_LARGE) => Some(None),
+                        Err(TOO_LARGE | packed_column::TOO_LARGE) => Some(None),
                         Err(malformed) => return Err(malformed),
                     }
                 }

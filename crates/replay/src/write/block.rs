@@ -14,9 +14,11 @@ use crate::code::frame::Frame;
 use crate::code::frame_chunk::FramePlace;
 use crate::code::layout::{ActionCoding, Layout};
 use crate::code::noted::NotedNow;
+use crate::code::packed::Packing;
 use crate::code::planes::{LowestBits, PlaneBits, SHIFTS};
 use crate::limits::{CHUNK_AGE_MS, CHUNK_FRAMES_TARGET_BYTES, CHUNK_ROWS, CHUNK_TARGET_BYTES};
 use crate::write::handover::RunShared;
+use crate::write::packers::Packers;
 
 /// Records one block of lanes; owned by the thread that steps it.
 ///
@@ -49,6 +51,7 @@ pub struct BlockRecorder {
     starts: Starts,
     said: SaidNow,
     waiting: WaitingCalls,
+    packers: Packers,
 }
 
 /// What those who choose the actions have said of the rows from now on.
@@ -149,7 +152,7 @@ impl BlockRecorder {
         let layout = &shared.layout;
         let noted = NotedNow::new(&layout.unnoted, lanes.count);
         noted.begin(&mut buffer.between.noted);
-        let row = layout.row_bytes(lanes.count).max(LEAST_ROW_ESTIMATE) as u32;
+        let row = layout.estimate(layout.row_bytes(lanes.count)).max(LEAST_ROW_ESTIMATE as u32);
         Self {
             all: lanes.all(),
             open: LaneSet::NONE,
@@ -165,6 +168,7 @@ impl BlockRecorder {
             starts: Starts::new(layout.starts),
             said: SaidNow { version: 0, noted },
             waiting: WaitingCalls::default(),
+            packers: Packers::new(layout, lanes.count),
             shared,
         }
     }
@@ -320,7 +324,7 @@ impl BlockRecorder {
         }
         if self.observes {
             begun.into_iter().for_each(|lane| self.push_first_obs(lane, obs));
-            self.push_step(obs, rewards, infos);
+            self.push_step(stepped, obs, rewards, infos);
         }
     }
 
@@ -515,38 +519,56 @@ impl BlockRecorder {
         let (layout, buffer) = (&self.shared.layout, &mut self.buffer);
         assert_eq!(first_obs.len(), layout.obs_columns.len(), "observation columns");
         let before = buffer.first_obs.len();
-        for column in first_obs {
+        let columns = || first_obs.iter().zip(&layout.packings);
+        for (column, _) in columns().filter(|(_, packing)| packing.is_none()) {
             let elements = column.len() / self.lanes.count;
             append_le(&mut buffer.first_obs, column.slice(lane * elements, (lane + 1) * elements));
         }
+        let packed = columns().filter(|(_, packing)| packing.is_some()).map(|(column, _)| column);
+        self.packers.begin_episode(lane, buffer.rows, packed, &mut buffer.packed);
         assert_eq!(buffer.first_obs.len() - before, layout.obs_bytes, "bytes of a first observation");
-        buffer.estimate += layout.obs_bytes as u32;
+        buffer.estimate += layout.estimate(layout.obs_bytes);
     }
 
     #[inline(never)]
-    fn push_step(&mut self, obs: &[ColumnRef<'_>], rewards: &[f64], infos: &[ColumnRef<'_>]) {
-        let layout = &self.shared.layout;
-        let raw = &mut self.buffer.raw;
-        let before = raw.len();
+    fn push_step(
+        &mut self,
+        stepped: LaneSet,
+        obs: &[ColumnRef<'_>],
+        rewards: &[f64],
+        infos: &[ColumnRef<'_>],
+    ) {
+        let (layout, buffer) = (&self.shared.layout, &mut self.buffer);
+        let before = buffer.raw.len();
         assert_eq!(obs.len(), layout.obs_columns.len(), "observation columns");
         assert_eq!(infos.len(), layout.info_columns.len(), "info columns");
-        for column in obs {
-            append_le(raw, *column);
+        let (of_obs, of_infos) = layout.packings.split_at(obs.len());
+        let columns = |packed: bool| {
+            let are = move |(_, packing): &(_, &Option<Packing>)| packing.is_some() == packed;
+            let obs = obs.iter().zip(of_obs).filter(are).map(|(column, _)| column);
+            (obs, infos.iter().zip(of_infos).filter(are).map(|(column, _)| column))
+        };
+        let (raw_obs, raw_infos) = columns(false);
+        let rewards = [ColumnRef::F64(rewards)];
+        raw_obs.chain(&rewards).chain(raw_infos).for_each(|column| append_le(&mut buffer.raw, *column));
+        let bytes = buffer.raw.len() - before;
+        assert_eq!(bytes, layout.step_bytes() * self.lanes.count, "bytes of a recorded row");
+        let (packed_obs, packed_infos) = columns(true);
+        let packed = packed_obs.chain(packed_infos);
+        if self.packers.step(stepped, buffer.rows - 1, packed, &mut buffer.packed) {
+            buffer.estimate = buffer.estimate.max(CHUNK_TARGET);
         }
-        append_le(raw, ColumnRef::F64(rewards));
-        for column in infos {
-            append_le(raw, *column);
-        }
-        assert_eq!(raw.len() - before, layout.step_bytes() * self.lanes.count, "bytes of a recorded row");
     }
 
     /// Exchanges the buffer before a row at `now_ms`, when it is full or old.
     #[cold]
     #[inline(never)]
     fn turn(&mut self, now_ms: u64) {
-        if self.buffer.rows == 0 && self.buffer.estimate < CHUNK_TARGET {
-            self.buffer.opened_ms = now_ms;
-        } else {
+        let buffer = &mut self.buffer;
+        let is_full = buffer.estimate >= CHUNK_TARGET;
+        if buffer.rows == 0 && !is_full {
+            buffer.opened_ms = now_ms;
+        } else if is_full || !self.packers.may_wait(buffer.rows, now_ms.wrapping_sub(buffer.opened_ms)) {
             self.next_buffer(now_ms);
         }
     }
@@ -557,6 +579,7 @@ impl BlockRecorder {
     fn next_buffer(&mut self, now_ms: u64) {
         if !self.buffer.is_empty() {
             self.shared.exchange(&mut self.buffer);
+            self.packers.begin_chunk();
             self.buffer.fetch_first();
             self.buffer.lanes = self.lanes;
             self.set_rules();

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollhouse_core::{
-    ColumnData, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, GameResult, Interruption, LaneSet,
-    Options, Outcome, RecordRule, Role, RunId, SeedSchedule, Space, Start, StepColumn, StepColumns,
-    split_mix64,
+    BoxSpace, ColumnData, ColumnRef, ColumnSpec, CompositeSpace, DType, Determinism, EnvSpec, GameResult,
+    Interruption, LaneSet, Options, Outcome, RecordRule, Role, RunId, SeedSchedule, Space, Start, StepColumn,
+    StepColumns, split_mix64,
 };
 use rollhouse_replay::{
     Beside, BlockRecorder, Disk, End, Episode, PolicyInfo, Query, Recorder, RecorderConfig, Replays, Row,
@@ -56,7 +56,30 @@ pub struct Shape {
     pub ragged: bool,
     /// Something is noted of each step.
     pub noted: bool,
+    /// There are a stack of frames beside the other observation, and a map beside the tags: packed columns.
+    pub images: bool,
     pub seed: u64,
+}
+
+/// Extent of a stack of frames, and bytes of a map.
+const STACK: [usize; 3] = [4, 5, 6];
+const MAP: usize = 80;
+
+/// The frame of a lane's step: most of it never changes, and some steps have another scene.
+fn frame(lane: usize, number: u64, step: u64) -> Vec<u8> {
+    let scene = if split_mix64(step ^ number << 20).is_multiple_of(7) { step } else { lane as u64 };
+    let pixels = (0..30).map(|at| if at == step % 30 { 200 } else { (scene + at / 6) as u8 });
+    pixels.collect()
+}
+
+/// The last four frames. In odd lanes they stand in another order at each step.
+pub fn stack(lane: usize, number: u64, step: u64) -> Vec<u8> {
+    let order = |at: u64| if lane % 2 == 0 { at } else { (at + step) % 4 };
+    (0..4).flat_map(|at| frame(lane, number, (step + order(at)).saturating_sub(3))).collect()
+}
+
+fn map(lane: usize, step: u64) -> Vec<u8> {
+    (0..MAP as u64).map(|at| if at < step % 9 { 3 } else { lane as u8 }).collect()
 }
 
 impl Shape {
@@ -72,15 +95,43 @@ impl Shape {
             end_one_in: 22,
             ragged: false,
             noted: false,
+            images: false,
             seed: 1,
         }
     }
 
     pub fn spec(&self) -> EnvSpec {
+        let floats = Space::f32_box(&[-1.0; 3], &[1.0; 3]);
+        let pixels = BoxSpace {
+            low: vec![0.0; 120].into(),
+            high: vec![255.0; 120].into(),
+            shape: STACK.to_vec().into(),
+            dtype: DType::U8,
+            choices: false,
+            parts: None,
+            own: None,
+        };
+        let both =
+            vec![("pixels".into(), Space::Box(pixels).into()), ("vector".into(), floats.clone().into())];
+        let channel = |path: &str, dtype, shape| ColumnSpec {
+            path: path.into(),
+            dtype,
+            shape,
+            names: vec![],
+            role: Role::Info,
+        };
+        let mut info_channels = vec![channel("tag", DType::I32, vec![])];
+        if self.images {
+            info_channels.insert(0, channel("map", DType::U8, vec![MAP]));
+        }
         EnvSpec {
             id: "test/Model-v0".into(),
             summary: "a model".into(),
-            observation_space: Space::f32_box(&[-1.0; 3], &[1.0; 3]).into(),
+            observation_space: if self.images {
+                CompositeSpace::Dict { spaces: both }.into()
+            } else {
+                floats.into()
+            },
             action_space: self.actions.clone(),
             observation_names: ["x", "y", "z"].map(String::from).to_vec(),
             action_names: vec![],
@@ -92,13 +143,7 @@ impl Shape {
             },
             methods: vec![],
             options: vec![],
-            info_channels: vec![ColumnSpec {
-                path: "tag".into(),
-                dtype: DType::I32,
-                shape: vec![],
-                names: vec![],
-                role: Role::Info,
-            }],
+            info_channels,
             dynamics_hash: 99,
         }
     }
@@ -202,7 +247,9 @@ impl Driver {
             }
         };
         let first: Vec<f32> = (0..3 * self.shape.lanes).map(|i| i as f32 + number as f32 * 0.5).collect();
-        self.recorder.begin(lane, start, &[ColumnRef::F32(&first)]);
+        let pixels: Vec<u8> = (0..self.shape.lanes).flat_map(|lane| stack(lane, number, 0)).collect();
+        let columns = [ColumnRef::U8(&pixels), ColumnRef::F32(&first)];
+        self.recorder.begin(lane, start, if self.shape.images { &columns } else { &columns[1..] });
         let first_obs = first[lane * 3..lane * 3 + 3].to_vec();
         self.model.insert((lane as u32, number), Lived { start, first_obs, ..Lived::default() });
         self.open.insert(lane);
@@ -282,13 +329,23 @@ impl Driver {
         let most = if self.shape.ragged { u64::MAX } else { 2 };
         let tags: Vec<i32> = (0..lanes).map(|_| (self.dice.word() % most) as i32).collect();
         self.note();
+        let age = |lane: usize| {
+            let number = self.number[lane];
+            (number, self.model.get(&(lane as u32, number)).map_or(0, |lived| lived.length + 1))
+        };
+        let (mut pixels, mut maps) = (Vec::new(), Vec::new());
+        for (lane, (number, age)) in (0..lanes).map(|lane| (lane, age(lane))) {
+            pixels.extend(stack(lane, number, age));
+            maps.extend(map(lane, age));
+        }
+        let first = usize::from(!self.shape.images);
         self.recorder.row(Row {
             stepped: stepped | !LaneSet::first(lanes),
             begun: LaneSet::NONE,
             actions,
-            obs: &[ColumnRef::F32(&obs)],
+            obs: &[ColumnRef::U8(&pixels), ColumnRef::F32(&obs)][first..],
             rewards: &rewards,
-            infos: &[ColumnRef::I32(&tags)],
+            infos: &[ColumnRef::U8(&maps), ColumnRef::I32(&tags)][first..],
             now_ms: self.now_ms,
         });
         for lane in stepped {
@@ -419,9 +476,23 @@ pub fn assert_same(shape: &Shape, lived: &Lived, episode: &Episode) {
     let full = shape.record == RecordRule::Trace || !shape.deterministic;
     assert_eq!(episode.steps.is_some(), full, "{name}");
     if let Some(steps) = &episode.steps {
-        assert_eq!(steps.first_obs, [ColumnData::F32(lived.first_obs.clone())], "{name}");
-        assert_eq!(steps.obs, [ColumnData::F32(lived.obs.clone())], "{name}");
+        let (lane, number) = (name.lane as usize, name.number);
+        let pixels = |steps: std::ops::RangeInclusive<u64>| {
+            ColumnData::U8(steps.flat_map(|step| stack(lane, number, step)).collect())
+        };
+        let maps = ColumnData::U8((1..=lived.length).flat_map(|step| map(lane, step)).collect());
+        let first = usize::from(!shape.images);
+        assert_eq!(
+            steps.first_obs,
+            [pixels(0..=0), ColumnData::F32(lived.first_obs.clone())][first..],
+            "{name}"
+        );
+        assert_eq!(
+            steps.obs,
+            [pixels(1..=lived.length), ColumnData::F32(lived.obs.clone())][first..],
+            "{name}"
+        );
         assert_eq!(steps.rewards, lived.rewards, "{name}");
-        assert_eq!(steps.infos, [ColumnData::I32(lived.tags.clone())], "{name}");
+        assert_eq!(steps.infos, [maps, ColumnData::I32(lived.tags.clone())][first..], "{name}");
     }
 }
