@@ -1,5 +1,6 @@
 //! The spec of an env, which is what it says about itself.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -197,6 +198,24 @@ impl EnvSpec {
         }
     }
 
+    /// Checks that the columns of an observation have different paths, and so those of an action and those of infos: keys are
+    /// joined by `/`, which may be part of a key. Whoever finds a column by its path needs that.
+    ///
+    /// # Errors
+    /// [`SamePath`] otherwise.
+    pub fn check_paths(&self) -> Result<(), SamePath> {
+        let twice = |what, columns: &[ColumnSpec]| {
+            let mut paths = BTreeSet::new();
+            match columns.iter().find(|column| !paths.insert(&*column.path)) {
+                Some(column) => Err(SamePath { what, path: column.path.clone() }),
+                None => Ok(()),
+            }
+        };
+        twice("the observation", &self.obs_columns())?;
+        twice("the action", &self.action_parts())?;
+        twice("the infos", &self.info_channels)
+    }
+
     /// Returns whether an info channel is written in rows that began an episode.
     pub fn has_first_infos(&self) -> bool {
         self.info_channels.iter().any(|channel| channel.role.is_in_first_rows())
@@ -266,6 +285,16 @@ fn hash_of_remarks(remarks: &[ColumnSpec]) -> u64 {
         let hash = shape.iter().fold(hash, |hash, &extent| add(hash, extent as u64));
         add(hash, *role as u64)
     })
+}
+
+/// Error of two columns that have the same path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{what} has two columns called `{path}`: keys are joined by `/`; give one of these keys another name"
+)]
+pub struct SamePath {
+    what: &'static str,
+    path: String,
 }
 
 fn column(space: &Space, role: Role, names: Vec<String>) -> ColumnSpec {

@@ -21,6 +21,8 @@ pub enum ExportError {
     Render(RenderError),
     /// The episode is not in the form of recordings that can be carried elsewhere.
     Portable(PortableError),
+    /// Two of the form's columns would have this name.
+    SameName(String),
     /// The output accepts no more bytes.
     Write(io::Error),
     /// The caller asked to stop.
@@ -37,6 +39,12 @@ impl fmt::Display for ExportError {
             Self::NoPicture { env, source: Some(_) } => write!(f, "there is no picture of {env}"),
             Self::Render(error) => error.fmt(f),
             Self::Portable(error) => error.fmt(f),
+            Self::SameName(name) => {
+                write!(
+                    f,
+                    "two columns would be called `{name}` in this form; `--format rhr` keeps them apart"
+                )
+            }
             Self::Write(error) => error.fmt(f),
             Self::Stopped => f.write_str("stopped before the end"),
         }
@@ -51,7 +59,7 @@ impl std::error::Error for ExportError {
             Self::Render(error) => error.source(),
             Self::Portable(error) => error.source(),
             Self::Write(error) => error.source(),
-            Self::Stopped => None,
+            Self::SameName(_) | Self::Stopped => None,
         }
     }
 }

@@ -8,6 +8,7 @@ use rollhouse_replay::{Episode, Playback, PlayedStep};
 use serde::{Serialize, Serializer};
 
 use crate::error::ExportError;
+use crate::names::check_different;
 use crate::noted::noted_of;
 use crate::watch::{Watch, tell};
 
@@ -19,6 +20,8 @@ pub(crate) fn write(
 ) -> Result<(), ExportError> {
     let spec = &episode.info.run.spec;
     let (obs, actions) = (spec.obs_columns(), spec.action_parts());
+    check_different(obs.iter().map(|column| &*column.path))?;
+    check_different(actions.iter().map(|column| &*column.path))?;
     let mut playback = Playback::new(registry, episode)?;
     let mut lines = Vec::with_capacity(2 * LINES_BYTES);
     while let Some(step) = playback.next_step()? {

@@ -17,7 +17,7 @@ use rollhouse_replay::{Episode, Playback, PlayedStep};
 use serde_json::{Map, Number, Value, json};
 
 use crate::error::ExportError;
-use crate::names::{MAX_NAMED_ELEMENTS, column_name, element_names};
+use crate::names::{MAX_NAMED_ELEMENTS, check_different, column_name, element_names};
 use crate::noted::noted_of;
 use crate::pictures::Pictures;
 use crate::png;
@@ -109,10 +109,13 @@ impl<'a> File<'a> {
             .library(concat!("rollhouse ", env!("CARGO_PKG_VERSION")))
             .compression(None)
             .disable_seeking(true);
-        let mut writer = options.create(NoSeek::new(out))?;
         let obs: Vec<_> = spec.obs_columns().iter().map(Field::of).collect();
         let action = Field::of(&spec.action_column());
         let noted: Vec<_> = episode.info.run.step_columns.specs().iter().map(Field::of).collect();
+        for fields in [&obs[..], std::slice::from_ref(&action), &noted] {
+            check_different(fields.iter().flat_map(Field::names).cloned())?;
+        }
+        let mut writer = options.create(NoSeek::new(out))?;
         let number = json!({"type": "number"});
         let channels = Channels {
             obs: add_channel(&mut writer, "observation", &properties(&obs))?,
@@ -223,6 +226,13 @@ impl Field {
             0..=MAX_NAMED_ELEMENTS => Self::Elements(element_names("", column)),
             _ if column.path.is_empty() => Self::List("values".to_owned()),
             _ => Self::List(column_name("", column)),
+        }
+    }
+
+    fn names(&self) -> &[String] {
+        match self {
+            Self::Elements(names) => names,
+            Self::List(name) => std::slice::from_ref(name),
         }
     }
 

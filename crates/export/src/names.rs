@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use rollhouse_core::ColumnSpec;
 
+use crate::error::ExportError;
+
 /// Number of elements of a row up to which each has a place of its own.
 pub(crate) const MAX_NAMED_ELEMENTS: usize = 64;
 
@@ -28,6 +30,23 @@ pub(crate) fn column_name(root: &str, column: &ColumnSpec) -> String {
         ("", path) => path.to_owned(),
         (root, path) => format!("{root}/{path}"),
     }
+}
+
+/// Checks that names are different. They are joined of others, so that different columns may come to have one name; forms of
+/// exports have no word for such columns, and readers would find one of them.
+///
+/// # Errors
+/// [`ExportError::SameName`] otherwise.
+pub(crate) fn check_different(names: impl IntoIterator<Item = impl Into<String>>) -> Result<(), ExportError> {
+    let mut known = BTreeSet::new();
+    for name in names {
+        let name = name.into();
+        if known.contains(&name) {
+            return Err(ExportError::SameName(name));
+        }
+        known.insert(name);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

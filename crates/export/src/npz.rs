@@ -11,6 +11,7 @@ use rollhouse_replay::{Episode, Playback, PlayedStep};
 use serde::Serialize;
 
 use crate::error::ExportError;
+use crate::names::check_different;
 use crate::watch::{Watch, tell};
 use crate::zip::{Entry, Zip};
 
@@ -22,7 +23,11 @@ pub(crate) fn write(
 ) -> Result<(), ExportError> {
     let spec = &episode.info.run.spec;
     let steps = episode.info.length;
-    let obs = spec.obs_columns();
+    let (obs, parts) = (spec.obs_columns(), spec.action_parts());
+    let names = |root, columns: &[ColumnSpec]| {
+        (0..columns.len()).map(|index| name_of(root, index, columns)).collect::<Vec<_>>()
+    };
+    check_different([names("obs", &obs), names("action", &parts)].concat())?;
     let mut zip = Zip::new(out);
     put_meta(&mut zip, episode)?;
     let mut pass = Pass { registry, episode, number: 0, of: obs.len() as u64 + 1, watch };
@@ -36,7 +41,7 @@ pub(crate) fn write(
         })?;
         array.end()?;
     }
-    let (parts, split) = (spec.action_parts(), spec.split_actions(&episode.actions));
+    let split = spec.split_actions(&episode.actions);
     let columns = split.as_deref().unwrap_or(std::slice::from_ref(&episode.actions));
     for (index, (action, column)) in parts.iter().zip(columns).enumerate() {
         let (name, bytes) = (name_of("action", index, &parts), steps * action.row_bytes() as u64);

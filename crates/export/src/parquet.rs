@@ -22,6 +22,7 @@ use rollhouse_replay::{Episode, Playback, RecomputeError, RunInfo, Unrolled, Unr
 use serde::Serialize;
 
 use crate::error::ExportError;
+use crate::names::check_different;
 use crate::watch::{Watch, tell_at_once};
 use columns::{Columns, Rows, Span};
 
@@ -60,11 +61,12 @@ impl<'a> ParquetFile<'a> {
     /// Begins a file for episodes with the columns of a run.
     ///
     /// # Errors
-    /// If `out` fails.
+    /// If `out` fails, or two columns would have the same name; nothing is written then.
     pub fn new(registry: &'a Registry, run: &RunInfo, out: &'a mut dyn Write) -> Result<Self, ExportError> {
         let RunInfo { spec, step_columns, .. } = run;
         let (obs, actions) = (spec.obs_columns(), spec.action_parts());
         let columns = Columns::of(&obs, &actions, step_columns.specs());
+        check_different(columns.all_names())?;
         let properties = Arc::new(properties(spec, &obs, &columns)?);
         let writer = SerializedFileWriter::new(Vec::new(), columns.schema()?, properties)?;
         let row_bytes: usize = obs.iter().map(ColumnSpec::row_bytes).sum();

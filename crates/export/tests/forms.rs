@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock};
 
-use rollhouse_core::{ObservationSpace, RecordRule, Space};
+use rollhouse_core::{ColumnData, CompositeSpace, ObservationSpace, RecordRule, Space};
 use rollhouse_env::{ImageSize, Registry};
 use rollhouse_export::{ExportError, Format, Settings, write};
 use rollhouse_replay::testing::FaultyDisk;
@@ -210,6 +210,76 @@ fn an_env_without_a_picture_has_none_and_one_that_is_unknown_now_shows_what_it_r
     let log = recorded(&Play { record: RecordRule::All, ..game });
     let error = write(&Settings::new(Format::Gif), &none, &log, &mut Vec::new(), &mut |_| true);
     assert!(error.unwrap_err().to_string().contains("unknown env"));
+}
+
+/// A recorded episode of an env with these two observations, of two elements each.
+fn of_two(first: (&str, ObservationSpace), second: (&str, ObservationSpace)) -> Arc<Episode> {
+    let mut episode =
+        Episode::clone(&recorded(&Play { record: RecordRule::Trace, ..Play::new("CartPole-v1", 30) }));
+    let spaces = [first, second].map(|(key, space)| (key.to_owned(), space)).to_vec();
+    let mut run = RunInfo::clone(&episode.info.run);
+    run.spec.observation_space = CompositeSpace::Dict { spaces }.into();
+    run.spec.observation_names = Vec::new();
+    episode.info.run = Arc::new(run);
+    let split = |columns: &mut Vec<ColumnData>| {
+        let ColumnData::F32(all) = &columns[0] else { panic!("floats") };
+        let half = |from| all.chunks(4).flat_map(|row| row[from..from + 2].iter().copied()).collect();
+        *columns = vec![ColumnData::F32(half(0)), ColumnData::F32(half(2))];
+    };
+    let steps = episode.steps.as_mut().unwrap();
+    split(&mut steps.first_obs);
+    split(&mut steps.obs);
+    Arc::new(episode)
+}
+
+fn pair() -> ObservationSpace {
+    Space::f32_box(&[-9.0; 2], &[9.0; 2]).into()
+}
+
+/// Symptom: of `Dict({"arm/wrist": ..., "arm": Dict({"wrist": ...})})` one column was lost, and Parquet files could not be
+/// read. Cause: keys are joined by `/`, and nobody looked whether the names were still different. Fix: they are compared
+/// before anything is written.
+#[test]
+fn columns_that_would_have_one_name_are_refused_by_it_before_anything_is_written() {
+    let nested = CompositeSpace::Dict { spaces: vec![("wrist".to_owned(), pair())] };
+    let joined = of_two(("arm/wrist", pair()), ("arm", nested.into()));
+    let elements = of_two(("arm", pair()), ("arm/0", pair()));
+    let by_element = |format: &Format| !matches!(format, Format::Jsonl | Format::Npz);
+    let formats = [
+        Format::Jsonl,
+        Format::Npz,
+        #[cfg(feature = "mcap")]
+        Format::Mcap,
+        #[cfg(feature = "parquet")]
+        Format::Parquet,
+    ];
+    let none = Registry::empty();
+    for format in formats {
+        let mut bytes = Vec::new();
+        let error = write(&Settings::new(format), &none, &joined, &mut bytes, &mut |_| true).unwrap_err();
+        assert!(error.to_string().contains("arm/wrist"), "{format:?}: {error}");
+        assert_eq!(bytes, [], "{format:?}");
+        // Elements are called by their places below their column: `arm/0`, which has elements itself.
+        let result = write(&Settings::new(format), &none, &elements, &mut bytes, &mut |_| true);
+        assert!(result.is_ok() && !bytes.is_empty(), "{format:?}: {result:?}");
+    }
+    let scalar = Space::discrete(2).into();
+    let mut episode = Episode::clone(&of_two(("arm", pair()), ("arm/0", scalar)));
+    let steps = episode.steps.as_mut().unwrap();
+    for column in [&mut steps.first_obs[1], &mut steps.obs[1]] {
+        *column = ColumnData::I64(vec![1; column.len() / 2]);
+    }
+    let episode = Arc::new(episode);
+    for format in formats {
+        let mut bytes = Vec::new();
+        let result = write(&Settings::new(format), &none, &episode, &mut bytes, &mut |_| true);
+        if by_element(&format) {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains("arm/0") && bytes.is_empty(), "{format:?}: {error}");
+        } else {
+            assert!(result.is_ok(), "{format:?}: {result:?}");
+        }
+    }
 }
 
 /// Whether there is a Python that has NumPy; says so where there is none.

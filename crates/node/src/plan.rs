@@ -118,6 +118,7 @@ impl SessionPlan {
             BeginError::Probability(_)
             | BeginError::Options { .. }
             | BeginError::RowTooLarge { .. }
+            | BeginError::SamePath(_)
             | BeginError::Header(_) => Refusal::new(RefusalCode::BadRequest, error.to_string()),
             BeginError::WriterGone => Refusal::new(RefusalCode::Internal, error.to_string()),
         })

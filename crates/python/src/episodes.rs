@@ -322,6 +322,8 @@ type Columns<'py> = (
 pub(crate) fn read_episodes<'py>(py: Python<'py>, infos: Vec<Py<EpisodeInfo>>) -> PyResult<Columns<'py>> {
     let first = infos.first().ok_or_else(|| PyValueError::new_err("infos: no episode to read"))?.get();
     let (spec, noted) = (&first.0.info.run.spec, &first.0.info.run.step_columns);
+    // Recordings of earlier versions may have columns that a dict would lose.
+    spec.check_paths().map_err(|error| PyValueError::new_err(format!("infos: {}: {error}", spec.id)))?;
     let (obs, action) = (spec.obs_columns(), spec.action_column());
     if let Some(other) = infos.iter().map(|info| &info.get().0.info.run).find(|other| {
         other.spec.obs_columns() != obs

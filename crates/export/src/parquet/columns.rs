@@ -130,6 +130,11 @@ impl Columns {
         Self(columns)
     }
 
+    /// Returns the names of all columns.
+    pub(super) fn all_names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|column| &*column.name)
+    }
+
     pub(super) fn schema(&self) -> Result<TypePtr> {
         let fields = self.0.iter().map(Column::field).collect::<Result<_>>()?;
         Ok(Arc::new(Type::group_type_builder("step").with_fields(fields).build()?))

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rollhouse_core::SamePath;
 use rollhouse_core::msgpack::DecodeError;
 
 use crate::disk_error::DiskError;
@@ -28,6 +29,8 @@ pub enum BeginError {
         /// Bytes of a row of one block.
         bytes: usize,
     },
+    /// Two columns have the same path, so that readers would find one of them.
+    SamePath(SamePath),
     /// No reader would accept the run's header: it is too long, or says more than is read.
     Header(Arc<DecodeError>),
     /// The writer thread is gone.
@@ -64,6 +67,7 @@ impl fmt::Display for BeginError {
                 "one row of a block has {bytes} bytes; with first observations it must stay under {}",
                 crate::limits::MAX_PAYLOAD_BYTES / 2
             ),
+            Self::SamePath(error) => write!(f, "{error}"),
             Self::Header(_) => f.write_str("the description of the env is too large for a recording"),
             Self::WriterGone => f.write_str("the recorder's writer thread has ended"),
         }

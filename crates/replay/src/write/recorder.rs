@@ -192,12 +192,14 @@ impl Recorder {
         if header.options.len() != 1 && header.options.len() != header.lanes as usize {
             return Err(BeginError::Options { given: header.options.len(), lanes: header.lanes });
         }
+        header.spec.check_paths().map_err(BeginError::SamePath)?;
         let kind = RecordKind::of(header.record, &header.spec);
         let layout = Layout::new(&header.spec, kind, header.schedule == SeedSchedule::Continue)
             .with_step_columns(&step_columns);
         let block_lanes = lanes.len().min(BLOCK_LANES);
         if !layout.fits(block_lanes) {
-            return Err(BeginError::RowTooLarge { bytes: layout.row_bytes(block_lanes) });
+            let bytes = layout.row_bytes(block_lanes) + layout.packed_bytes() * block_lanes;
+            return Err(BeginError::RowTooLarge { bytes });
         }
         let mut info = RunInfo::new(&header);
         info.placement = placement;

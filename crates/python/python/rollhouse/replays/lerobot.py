@@ -60,7 +60,8 @@ def write_dataset(
 
     Raises:
         ImportError: PyArrow is not installed, or Pillow where there are images.
-        ValueError: No episodes, several envs and no ``env``, or an ``fps`` that is not positive.
+        ValueError: No episodes, several envs and no ``env``, an ``fps`` that is not positive, or two columns that would
+            have one name, such as those of ``a/b`` and ``a.b``.
         FileExistsError: ``folder`` is there.
         ReplayError: An episode cannot be read.
     """
@@ -111,7 +112,11 @@ class _Writer:
         import pyarrow as pa
 
         steps, number = len(episode), len(self._episodes)
-        columns = dict(_columns(episode))
+        columns: dict[str, np.ndarray] = {}
+        for name, values in _columns(episode):
+            if name in columns:
+                raise ValueError(f"two columns of {episode.info.env} would be called {name!r}; LeRobot has no slashes in names")
+            columns[name] = values
         frames = np.arange(steps, dtype=np.int64)
         columns["timestamp"] = (frames / self._fps).astype(np.float32)
         columns["frame_index"] = frames

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rollhouse.replays import Episode, Replays
 
 
+STEP_COLUMNS = "step_columns"
+"""The key of what was noted of each step, among the infos."""
+
+
 def write_dataset(
     recordings: Replays,
     dataset_id: str,
@@ -48,7 +52,8 @@ def write_dataset(
 
     Raises:
         ImportError: Minari is not installed.
-        ValueError: No episodes, or several envs and no ``env``, or Minari has a dataset of that id.
+        ValueError: No episodes, several envs and no ``env``, Minari has a dataset of that id, or there are step columns and an
+            info called ``step_columns``.
         TypeError: There is a Text or a Sequence in observations or actions; nothing is written then.
         ReplayError: An episode cannot be read; the dataset is removed then.
     """
@@ -104,7 +109,9 @@ def _columns(episode: Episode, space: gymnasium.Space) -> dict[str, Any]:
 
     infos: dict[str, Any] = {name: with_reset_row(column) for name, column in episode.infos.items()}
     if episode.step_columns:
-        infos["step_columns"] = {name: with_reset_row(column) for name, column in episode.step_columns.items()}
+        if STEP_COLUMNS in infos:
+            raise ValueError(f"an info of {episode.info.env} is called {STEP_COLUMNS!r}, as step columns are in the dataset")
+        infos[STEP_COLUMNS] = {name: with_reset_row(column) for name, column in episode.step_columns.items()}
     return {
         "seed": episode.seed,
         "observations": _nested(space, episode.observations),
