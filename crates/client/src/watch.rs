@@ -136,7 +136,7 @@ impl AsyncWatch {
     pub async fn so_far(&mut self, lane: u32) -> Result<Episode, WatchError> {
         let action = self.opened.spec.action_column();
         let mut actions = ColumnData::zeros(action.dtype, 0);
-        let elements = action.elements().max(1);
+        let elements = action.elements();
         let mut from = 0;
         let mut shown: Option<SoFarRows> = None;
         let answer = loop {
@@ -149,8 +149,10 @@ impl AsyncWatch {
                 all.pictures.extend(pictures);
             }
             let before = actions.len();
-            let whole = actions.extend_le(&answer.actions) && actions.len().is_multiple_of(elements);
-            from = (actions.len() / elements) as u64;
+            let whole = actions.extend_le(&answer.actions)
+                && (if elements == 0 { actions.is_empty() } else { actions.len().is_multiple_of(elements) });
+            // Actions without an element have nothing to be sent.
+            from = actions.len().checked_div(elements).map_or(answer.steps, |rows| rows as u64);
             if !whole || from > answer.steps || from < answer.steps && actions.len() == before {
                 return Err(unlike("the actions of an episode"));
             }
@@ -172,6 +174,7 @@ impl AsyncWatch {
             number: answer.episode,
             start,
             from,
+            length: answer.steps,
             actions,
             hash: answer.hash,
             ended: (answer.terminated, answer.truncated),
@@ -213,6 +216,7 @@ impl AsyncWatch {
             number: frame.episode,
             start: position.into(),
             from: Some(self.step_of(at)?),
+            length: 0,
             actions: ColumnData::zeros(action.dtype, 0),
             hash: recomputed.map(|(hash, _)| hash),
             ended: (frame.terminated, frame.truncated),

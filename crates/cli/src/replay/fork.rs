@@ -216,7 +216,7 @@ impl<'a> Fork<'a> {
 /// The source of actions after the step.
 enum Way {
     Policy { policy: Box<dyn Policy>, seed: u64 },
-    Actions { rows: ColumnData, elements: usize },
+    Actions { rows: ColumnData, elements: usize, count: u64 },
 }
 
 impl Way {
@@ -234,8 +234,8 @@ impl Way {
                 let file = open_regular(path).map_err(cannot)?;
                 read_actions(BufReader::new(file), space, &column, fork.at)
             };
-            let rows = read.map_err(|error| Failure::of(Status::Usage, &error))?;
-            return Ok(Self::Actions { rows, elements: column.elements().max(1) });
+            let (rows, count) = read.map_err(|error| Failure::of(Status::Usage, &error))?;
+            return Ok(Self::Actions { rows, elements: column.elements(), count });
         }
         if fork.limit().is_none() && args.steps.is_none() {
             let message = format!("{} has no time limit here, and a policy may play it for ever", spec.id);
@@ -267,10 +267,12 @@ impl Way {
             }
             let stepped = match self {
                 Self::Policy { policy, .. } => lane.step_by(&mut **policy),
-                Self::Actions { rows, elements } => match rows.row(taken as usize, *elements) {
-                    Some(action) => lane.step(action).map_err(LaneError::Step),
-                    None => return Ok(Status::Done),
-                },
+                Self::Actions { rows, elements, count } => {
+                    match rows.row(taken as usize, *elements).filter(|_| taken < *count) {
+                        Some(action) => lane.step(action).map_err(LaneError::Step),
+                        None => return Ok(Status::Done),
+                    }
+                }
             };
             stepped.map_err(|error| Failure::of(Status::Failed, &error))?;
             taken += 1;
@@ -286,8 +288,8 @@ impl Way {
 
     /// Reports how many actions of a file were not used.
     fn tell_unused(&self, taken: u64, lane: &OneLane) {
-        let Self::Actions { rows, elements } = self else { return };
-        let left = (rows.len() / elements) as u64 - taken;
+        let Self::Actions { count, .. } = self else { return };
+        let left = count - taken;
         if left > 0 && lane.outcome().is_some() {
             let left = counted(left, "action");
             say(&format!(

@@ -604,9 +604,12 @@ fn incomplete(info: &EpisodeInfo, missing_steps: u64) -> Verification {
 
 /// Checks an episode that cannot be stepped again, as `note` says: only whether it is complete.
 fn check_whole(episode: &Episode, note: &str) -> Verification {
-    let length = episode.info.length;
+    let (length, spec) = (episode.info.length, &episode.info.run.spec);
     let whole = episode.steps.as_ref().is_some_and(|steps| {
-        steps.rewards.len() as u64 == length && steps.first_obs.iter().all(|column| !column.is_empty())
+        let columns = spec.obs_columns();
+        // A column may have rows without an element.
+        let first = steps.first_obs.iter().zip(&columns).all(|(row, column)| row.len() == column.elements());
+        steps.rewards.len() as u64 == length && first
     });
     let sum = episode.steps.iter().flat_map(|steps| &steps.rewards).fold(0.0, |sum, reward| sum + reward);
     let recorded = episode.info.total_reward.filter(|_| has_return(episode.info.outcome, episode.end_hash));

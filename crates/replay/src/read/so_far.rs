@@ -23,7 +23,9 @@ pub struct SoFar {
     pub start: Start,
     /// The step from which the episode is known; `None` if it is known from its reset on.
     pub from: Option<StepFrom>,
-    /// Actions since then, one row per step.
+    /// Number of steps since then. Actions need not have an element from which they could be counted.
+    pub length: u64,
+    /// Actions of these steps, one row for each.
     pub actions: ColumnData,
     /// Hash of the state that it has reached; `None` if it is not known.
     pub hash: Option<u32>,
@@ -37,11 +39,11 @@ pub struct SoFar {
 
 impl From<SoFar> for Episode {
     fn from(so_far: SoFar) -> Self {
-        let SoFar { mut run, lane, number, start, from, actions, hash, ended, total_reward, steps } = so_far;
+        let SoFar { mut run, lane, number, start, from, length, actions, hash, ended, total_reward, steps } =
+            so_far;
         // From a later step on its start is another: what was drawn of its options has to stay.
         let of_lane = if run.options.len() == 1 { 0 } else { lane as usize };
         run.options = run.options.get(of_lane).map(|options| options.of_episode(start)).into_iter().collect();
-        let elements = run.spec.action_column().elements().max(1);
         let (terminated, truncated) = ended;
         // From a later step on limits come earlier than they did.
         let over = from.is_none() && (terminated || truncated);
@@ -53,7 +55,7 @@ impl From<SoFar> for Episode {
             name: EpisodeName { run: run.run.short(), lane, number },
             run: Arc::new(RunInfo::new(&run)),
             start: from.as_ref().map_or(start, |from| from.position),
-            length: (actions.len() / elements) as u64,
+            length,
             total_reward: over.then_some(total_reward),
             outcome,
             result: GameResult::default(),

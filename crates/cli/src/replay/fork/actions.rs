@@ -6,13 +6,14 @@ use std::io::{self, BufRead, Read};
 use rollhouse_core::{ColumnData, ColumnMut, ColumnSpec, DType, Space};
 use serde_json::Value;
 
-/// Reads the actions after step `at`: rows of the action column.
+/// Reads the actions after step `at`: rows of the action column, and how many they are, which rows without an element do not
+/// say.
 pub(super) fn read_actions(
     mut lines: impl BufRead,
     space: &Space,
     column: &ColumnSpec,
     at: u64,
-) -> Result<ColumnData, ActionsError> {
+) -> Result<(ColumnData, u64), ActionsError> {
     let mut reader = Reader { space, column, rows: ColumnData::zeros(column.dtype, 0), next: at + 1 };
     let mut line = Vec::new();
     let mut number = 0;
@@ -21,7 +22,7 @@ pub(super) fn read_actions(
         line.clear();
         let read = lines.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut line);
         match read.map_err(ActionsError::Read)? {
-            0 => return Ok(reader.rows),
+            0 => return Ok((reader.rows, reader.next - at - 1)),
             read if read as u64 > MAX_LINE => return Err(ActionsError::Long { line: number }),
             _ => reader.take(&line).map_err(|why| ActionsError::Line { line: number, why })?,
         }
@@ -218,7 +219,10 @@ mod tests {
     }
 
     fn read(text: &str, space: &Space, at: u64) -> Result<ColumnData, String> {
-        read_actions(text.as_bytes(), space, &column(space), at).map_err(|error| error.to_string())
+        let read = read_actions(text.as_bytes(), space, &column(space), at);
+        let (rows, count) = read.map_err(|error| error.to_string())?;
+        assert_eq!(rows.len(), count as usize * space.elements());
+        Ok(rows)
     }
 
     #[test]
@@ -238,6 +242,13 @@ mod tests {
         assert_eq!(read("[[0.5,-1],[0.1,7]]", &arm, 0), wanted);
         assert_eq!(read("{\"action\":[0.5,-1,0.1,7]}", &arm, 0), wanted);
         assert_eq!(read("0.25", &Space::f32_box(&[-1.0], &[1.0]), 0), Ok(ColumnData::F32(vec![0.25])));
+    }
+
+    #[test]
+    fn actions_without_an_element_are_counted_by_their_lines() {
+        let none = Space::f32_box(&[], &[]);
+        let read = read_actions(&b"[]\n{\"action\":[]}\n\n[]"[..], &none, &column(&none), 4).unwrap();
+        assert_eq!(read, (ColumnData::F32(vec![]), 3));
     }
 
     #[test]
