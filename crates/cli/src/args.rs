@@ -16,7 +16,6 @@ mod store;
 mod watch;
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
 use rollhouse_client::MAX_LISTED;
@@ -187,7 +186,7 @@ pub(crate) struct RolloutArgs {
     /// Episodes to record: all, none, sample:P (each episode with probability P), or trace (also every
     /// observation and reward)
     #[arg(long, value_name = "WHAT", default_value = "all")]
-    pub(crate) record: RecordArg,
+    pub(crate) record: RecordRule,
     #[command(flatten)]
     pub(crate) env_options: OptionArgs,
     #[command(flatten)]
@@ -501,28 +500,6 @@ pub(crate) struct StatsArgs {
     pub(crate) json: bool,
 }
 
-/// The value of `--record`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct RecordArg(pub(crate) RecordRule);
-
-impl FromStr for RecordArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(probability) = text.strip_prefix("sample:") {
-            let number = probability.parse::<f64>().ok().filter(|p| (0.0..=1.0).contains(p));
-            let error = || format!("the probability `{probability}` is not a number between 0 and 1");
-            return Ok(Self(RecordRule::Sample { probability: number.ok_or_else(error)? }));
-        }
-        match text {
-            "all" => Ok(Self(RecordRule::All)),
-            "trace" => Ok(Self(RecordRule::Trace)),
-            "none" => Ok(Self(RecordRule::None)),
-            _ => Err("known are all, none, sample:P and trace".to_owned()),
-        }
-    }
-}
-
 /// Reads a number of lanes, 1 to [`MAX_LANES`]; the error is one sentence.
 pub fn lanes(text: &str) -> Result<usize, String> {
     bounded(text, "lanes", MAX_LANES)
@@ -563,16 +540,3 @@ const DEFAULT_LANES: usize = 16;
 
 /// The folder of recordings if no other is named.
 pub(crate) const DEFAULT_DATA: &str = "./rollhouse-data";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    #[test]
-    fn what_to_record_is_parsed_and_bad_probabilities_are_refused() {
-        assert_eq!("none".parse(), Ok(RecordArg(RecordRule::None)));
-        assert_eq!("sample:0.25".parse(), Ok(RecordArg(RecordRule::Sample { probability: 0.25 })));
-        for bad in ["sample:", "sample:2", "sample:-0.1", "sample:nan", "sample:inf", "some"] {
-            assert!(bad.parse::<RecordArg>().is_err(), "{bad}");
-        }
-    }
-}

@@ -66,7 +66,7 @@ fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Fai
     let space = &rollout.env.spec().action_space;
     rollout.policy.make(space, rollout.seed).map_err(|error| Failure::of(Status::Usage, &error))?;
     let cancel = Cancel::shared(signals::ending()?);
-    let mut recorder = match args.record.0 {
+    let mut recorder = match args.record {
         RecordRule::None => None,
         _ => {
             let way_out = "choose another --data folder, or play without recording: --record none";
@@ -128,7 +128,7 @@ impl Here<'_> {
     fn play(&self, recorder: Option<&Recorder>, cancel: Cancel) -> Result<Arc<Exit>, Failure> {
         let rollout = &self.rollout;
         let begin = |recorder: &Recorder| {
-            let header = rollout.header(self.run, self.args.record.0, PROGRAM.to_owned(), wall_ms());
+            let header = rollout.header(self.run, self.args.record, PROGRAM.to_owned(), wall_ms());
             recorder.begin_run(header).map_err(|error| Failure::of(Status::Failed, &error))
         };
         let recording = recorder.map(begin).transpose()?;

@@ -77,7 +77,7 @@ pub use past::{Began, Past, PastEvent};
 pub use pauses::{Pauses, jitter};
 pub use plain::{is_plain, plain, plain_json, plain_line};
 pub use plugin::Plugin;
-pub use record_rule::RecordRule;
+pub use record_rule::{RecordRule, UnknownRule};
 pub use regular_file::{
     has_no_locks, lock_refused, open_regular, open_regular_with, read_regular, read_regular_text,
 };

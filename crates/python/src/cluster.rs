@@ -14,7 +14,7 @@ use rollhouse_client::{
     Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RemoteDisk, RequestError, Transport,
     run_named, trust_of,
 };
-use rollhouse_core::{AutoresetMode, EnvKind, OptionValue, RecordRule};
+use rollhouse_core::{AutoresetMode, EnvKind, OptionValue};
 use rollhouse_wire::{CertificateFiles, InfoSettings, Spread};
 use serde::Serialize;
 
@@ -27,6 +27,7 @@ use crate::infos::ShowValid;
 use crate::keywords::keywords;
 use crate::lanes::Lanes;
 use crate::noting::{Declared, step_columns};
+use crate::recording::rule_of;
 use crate::replay_session::NativeReplay;
 use crate::replays::Recordings;
 
@@ -203,11 +204,7 @@ impl PoolKeywords {
         };
         request.settings.max_episode_steps = self.max_episode_steps;
         request.settings.options = options_of(py, self.options.bind(py))?;
-        request.settings.record = match &*self.record {
-            "all" => RecordRule::All,
-            "trace" => RecordRule::Trace,
-            _ => RecordRule::None,
-        };
+        request.settings.record = rule_of(&self.record)?;
         request.settings.step_columns = step_columns(self.step_columns.clone())?;
         request.labels.clone_from(&self.labels);
         request.spread = match &*self.spread {

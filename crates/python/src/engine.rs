@@ -28,7 +28,7 @@ use crate::keywords::keywords;
 use crate::lanes::{Lanes, Placement};
 use crate::noting::{Declared, Noted, note, rows_of, step_columns};
 use crate::obs_shape::ObsShape;
-use crate::recording::{Recording, figures};
+use crate::recording::{Recording, figures, rule_of};
 use crate::statistics::{Ends, EpisodeStatistics, any};
 use crate::views::{Arrays, Views};
 
@@ -108,7 +108,7 @@ impl NativeLanes {
         };
         let columns = step_columns(asked.step_columns)?;
         let recording = match &asked.data {
-            Some(data) => Some(Recording::begin(py, data, asked.trace, spec, &config, columns)?),
+            Some(data) => Some(Recording::begin(py, data, rule_of(&asked.record)?, spec, &config, columns)?),
             None => None,
         };
         let made = py.detach(|| Engine::new(&entry, config, recording.as_ref().map(Recording::run)));
@@ -379,7 +379,8 @@ keywords! {
         convert: Py<PyAny>,
         /// The folder to record into.
         data: Option<PathBuf>,
-        trace: bool,
+        /// Which episodes are recorded, in the words of the command line.
+        record: String,
         /// What is noted of each step beside that.
         step_columns: Vec<Declared>,
     }

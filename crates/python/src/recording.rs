@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rollhouse_core::{AutoresetMode, EnvSpec, Options, RecordRule, RunId, SeedSchedule, StepColumns};
@@ -51,12 +52,17 @@ pub(crate) struct Played<'a> {
     pub(crate) max_episode_steps: Option<u32>,
 }
 
+/// Returns the rule by which episodes are recorded, in the words of the command line.
+pub(crate) fn rule_of(record: &str) -> PyResult<RecordRule> {
+    record.parse().map_err(|error| PyValueError::new_err(format!("record={record:?}: {error}")))
+}
+
 impl Recording {
     /// Begins the run of an engine in this process's folder inside `data`, which is made if it is not there.
     pub(crate) fn begin(
         py: Python<'_>,
         data: &Path,
-        trace: bool,
+        record: RecordRule,
         spec: &EnvSpec,
         config: &EngineConfig,
         step_columns: StepColumns,
@@ -72,7 +78,7 @@ impl Recording {
             options: &config.options,
             max_episode_steps: limit,
         };
-        Self::begin_run(py, data, played, trace, Beside { step_columns, ..Beside::default() })
+        Self::begin_run(py, data, played, record, Beside { step_columns, ..Beside::default() })
     }
 
     /// Begins a run in this process's folder inside `data`, which is made if it is not there. `beside` says what
@@ -81,7 +87,7 @@ impl Recording {
         py: Python<'_>,
         data: &Path,
         played: Played<'_>,
-        trace: bool,
+        record: RecordRule,
         beside: Beside,
     ) -> PyResult<Self> {
         let Played { spec, lanes, autoreset, options, max_episode_steps } = played;
@@ -99,7 +105,7 @@ impl Recording {
             max_episode_steps,
             // The caller chooses; which policy that is, nobody says.
             policy: PolicyInfo { name: "external".to_owned(), version: 0 },
-            record: if trace { RecordRule::Trace } else { RecordRule::All },
+            record,
             program: PROGRAM.to_owned(),
             started_ms: wall_ms(),
             parent: None,

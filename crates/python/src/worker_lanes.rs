@@ -32,7 +32,7 @@ use crate::fork::Home;
 use crate::keywords::keywords;
 use crate::lanes::Lanes;
 use crate::noting::{Declared, Noted, note, step_columns};
-use crate::recording::{Played, Recording, figures};
+use crate::recording::{Played, Recording, figures, rule_of};
 use crate::worker_link::duration;
 use crate::worker_rows::{received_rows, views};
 
@@ -94,6 +94,7 @@ keywords! {
         /// Seconds that a lane may take; None for ever.
         deadline: Option<f64>,
         data: Option<PathBuf>,
+        record: String,
         frames_every: u64,
         step_columns: Vec<Declared>,
         /// What the env lists as its methods, as JSON.
@@ -208,7 +209,7 @@ impl WorkerLanes {
         let step_columns = step_columns(asked.step_columns)?;
         let beside = Beside { frames_every: asked.frames_every, step_columns, ..Beside::default() };
         let recording = match asked.data {
-            Some(data) => Some(Recording::begin_run(py, &data, played, false, beside)?),
+            Some(data) => Some(Recording::begin_run(py, &data, played, rule_of(&asked.record)?, beside)?),
             None => None,
         };
         let places = self.workers.lay_out(&spec).map_err(of_host)?;

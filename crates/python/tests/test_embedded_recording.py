@@ -49,6 +49,26 @@ def test_what_was_played_is_recorded(id: str, mode: str, tmp_path: Path) -> None
     assert {info.policy for info in recorded} == {"external"}
 
 
+@pytest.mark.parametrize("kind", ["embedded", "worker processes"])
+def test_a_sample_of_episodes_is_recorded_whole(kind: str, tmp_path: Path) -> None:
+    id = "CartPole-v1" if kind == "embedded" else "gymnasium:CartPole-v1"
+    envs = rollhouse.make_vec(id, 8, seed=1, record="sample:0.3", data=tmp_path)
+    envs.reset()
+    lengths, _ = play(envs, 400)
+    envs.close()
+    found = replays.open(tmp_path)
+    recorded = [info for info in found if info.finished]
+    assert 0.1 * len(lengths) < len(recorded) < 0.6 * len(lengths)
+    assert all(len(episode) == episode.info.length for episode in found.read_many(recorded))
+
+
+@pytest.mark.parametrize("record", ["sample:1.5", "sample:", "sample:nan", "some", "all"])
+def test_a_rule_that_is_none_is_refused(record: str, tmp_path: Path) -> None:
+    for id in ("CartPole-v1", "gymnasium:CartPole-v1"):
+        with pytest.raises(ValueError, match=f"record='{record}' must be False, True"):
+            rollhouse.make_vec(id, 1, record=record, data=tmp_path)
+
+
 def test_the_data_folder_itself_can_be_read(tmp_path: Path) -> None:
     envs = rollhouse.make_vec("CartPole-v1", 2, record=True, data=tmp_path)
     envs.reset(seed=0)

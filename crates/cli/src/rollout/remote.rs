@@ -58,7 +58,7 @@ fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
         autoreset: AutoresetMode::SameStep,
         max_episode_steps: None,
         seeds: SeedSchedule::PerEpisode { run_seed: seed },
-        record: args.record.0,
+        record: args.record,
         collect: Some(collect),
         replay: None,
         step_columns: StepColumns::default(),
@@ -119,7 +119,7 @@ impl Played {
         asked: &AtomicBool,
     ) -> Result<PoolStatus, Failure> {
         let mut status = self.status.clone();
-        if args.record.0 == RecordRule::None {
+        if args.record == RecordRule::None {
             return Ok(status);
         }
         let until = Instant::now() + SHIPPED_WITHIN;
@@ -183,7 +183,7 @@ struct Outcome {
 impl Outcome {
     fn conclude(&self, args: &RolloutArgs, seed: u64, out: &mut Output) -> Result<Status, Failure> {
         let PoolStatus { ended, failures, .. } = &self.played.status;
-        let is_recorded = args.record.0 != RecordRule::None;
+        let is_recorded = args.record != RecordRule::None;
         let bad: u32 = ended.iter().filter(|(cause, _)| is_bad(**cause)).map(|(_, count)| count).sum();
         for failure in failures {
             complain(failure, &[], None);

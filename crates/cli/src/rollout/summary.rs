@@ -143,7 +143,7 @@ impl RolloutSummary {
         took: Duration,
     ) -> Self {
         let done = &played.done;
-        let is_recorded = args.record.0 != RecordRule::None;
+        let is_recorded = args.record != RecordRule::None;
         Self {
             on: On { ended: Some(causes(&played.ended)), ..self.on },
             played: Played {

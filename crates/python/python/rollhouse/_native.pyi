@@ -60,7 +60,7 @@ class NativeLanes:
         statistics: bool,
         convert: Callable[[Any, int], np.ndarray],
         data: str | os.PathLike[str] | None,
-        trace: bool,
+        record: str,
         step_columns: Sequence[tuple[str, str, tuple[int, ...]]],
     ) -> NativeLanes: ...
     @property
@@ -198,6 +198,7 @@ class WorkerLanes:
         max_episode_steps: int | None,
         deadline: float | None,
         data: str | os.PathLike[str] | None,
+        record: str,
         frames_every: int,
         step_columns: Sequence[tuple[str, str, tuple[int, ...]]],
         methods: str,

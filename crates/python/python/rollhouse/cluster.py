@@ -33,6 +33,7 @@ from rollhouse.native_env import (
     render_metadata,
     render_size_of,
 )
+from rollhouse.record_rule import record_rule
 from rollhouse.replay_session import ReplaySession
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Mode, ShowValid, parse_autoreset_mode, show_valid
@@ -99,7 +100,7 @@ class Cluster:
         deterministic: bool | None = None,
         seed: int | Sequence[int] | None = None,
         autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
-        record: bool | Literal["trace"] = True,
+        record: bool | str = True,
         copy: bool = True,
         max_episode_steps: int | None = None,
         transport: Transport | None = None,
@@ -134,8 +135,8 @@ class Cluster:
                 node does again what they did, and the step takes longer. ``"report"``: they are marked as lost, and
                 begin new episodes elsewhere. ``"raise"``, the default for others: ``LaneLostError``, and the lanes
                 begin anew at the next reset. A lane whose env fails is reported under ``"resume"`` too.
-            record: Whether the nodes record; episodes reach the cluster's store. ``"trace"`` for every step's
-                observations too.
+            record: Whether the nodes record; episodes reach the cluster's store. ``"sample:0.01"`` for each with that
+                probability, ``"trace"`` for every step's observations too.
             transport: ``"shm"`` for memory shared with nodes on this machine, ``"quic"``, or ``"auto"`` for memory where
                 a node answers at its attach socket here and QUIC elsewhere. None is what the connection was told,
                 else ``"auto"``. Lanes that go on elsewhere do so over QUIC.
@@ -290,7 +291,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         deterministic: bool | None,
         seed: int | Sequence[int] | None,
         autoreset_mode: Mode,
-        record: bool | Literal["trace"],
+        record: bool | str,
         copy: bool,
         max_episode_steps: int | None,
         transport: Transport | None,
@@ -313,8 +314,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         num_envs = positive("num_envs", num_envs)
         if max_episode_steps is not None and not 0 <= max_episode_steps < 2**32:
             raise ValueError(f"max_episode_steps={max_episode_steps!r} must be 0 (no limit) to {2**32 - 1}")
-        if record not in (False, True, "trace"):
-            raise ValueError(f"record={record!r} must be False, True or 'trace'")
+        rule = record_rule(record)
         if on_loss is not None and on_loss not in self.on_losses:
             raise ValueError(f"on_loss={on_loss!r} is not one of {', '.join(self.on_losses)}")
         self.check_layout(info_layout, valid)
@@ -346,7 +346,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             autoreset=parse_autoreset_mode(autoreset_mode).value,
             max_episode_steps=max_episode_steps,
             options=checked,
-            record="trace" if record == "trace" else "all" if record else "none",
+            record=rule,
             labels=dict(labels or {}),
             spread=spread,
             transport=transport,

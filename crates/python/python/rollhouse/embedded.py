@@ -27,6 +27,7 @@ from rollhouse.native_env import (
     render_metadata,
     render_size_of,
 )
+from rollhouse.record_rule import record_rule
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
 from rollhouse.vector import InfoLayout, Mode, ShowValid, VectorEnv, show_valid
 
@@ -66,7 +67,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         seed: int | Sequence[int] | None = None,
         autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
         threads: int | None = None,
-        record: bool | Literal["trace"] = False,
+        record: bool | str = False,
         data: str | os.PathLike[str] | None = None,
         copy: bool = True,
         max_episode_steps: int | None = None,
@@ -89,8 +90,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             threads = positive("threads", threads)
         if max_episode_steps is not None and not 0 <= max_episode_steps < 2**32:
             raise ValueError(f"max_episode_steps={max_episode_steps!r} must be 0 (no limit) to {2**32 - 1}")
-        if record not in (False, True, "trace"):
-            raise ValueError(f"record={record!r} must be False, True or 'trace'")
+        rule = record_rule(record)
         if data is not None and not record:
             raise ValueError(f"data={os.fspath(data)!r} is used only with record=True")
         if on_loss is None:
@@ -124,7 +124,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             statistics=self.episode_statistics,
             convert=action_converter(self.single_action_space),
             data=_data_folder(data) if record else None,
-            trace=record == "trace",
+            record=rule,
             step_columns=self._step_columns.declared,
         )
         self._adopt(native, seed=seed, copy=copy)
@@ -159,7 +159,7 @@ def make_vec(
     seed: int | Sequence[int] | None = None,
     autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
     threads: int | None = None,
-    record: bool | Literal["trace"] = False,
+    record: bool | str = False,
     data: str | os.PathLike[str] | None = None,
     copy: bool = True,
     max_episode_steps: int | None = None,
@@ -176,8 +176,8 @@ def make_vec(
         autoreset_mode: ``gymnasium.vector.AutoresetMode`` or its value.
         threads: The most threads that step, the caller's included; None for one per core. Results do not
             depend on it.
-        record: True to record every episode, as the command line does; ``"trace"`` for every step's
-            observations too. See ``EmbeddedVectorEnv.recording``.
+        record: True to record every episode, as the command line does; ``"sample:0.01"`` to record each with that
+            probability, ``"trace"`` for every step's observations too. See ``EmbeddedVectorEnv.recording``.
         data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
         copy: False for views of the engine's memory, valid until the second next step.
         max_episode_steps: The time limit; None for the env's own, 0 for none.

@@ -47,7 +47,7 @@ def vectorize(
     launch_timeout: float | None = LAUNCH_TIMEOUT,
     connect_retries: int = CONNECT_RETRIES,
     connect_timeout: float | None = CONNECT_TIMEOUT,
-    record: bool = False,
+    record: bool | str = False,
     record_infos: Mapping[str, Any] | None = None,
     record_frames: int | None = None,
     data: str | os.PathLike[str] | None = None,
@@ -80,7 +80,8 @@ def vectorize(
             ``TimeoutError``, because it is a client of a game or simulator; 0 for none.
         connect_timeout: Seconds from the first such failure until it has connected; None for ever. They are added to
             ``launch_timeout``, and to the time of a reset.
-        record: True to record every episode in full: observations, actions, rewards. Both spaces have to be made of Box,
+        record: True to record every episode in full: observations, actions, rewards; ``"sample:0.01"`` to record each with
+            that probability. Both spaces have to be made of Box,
             Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.
         record_infos: Infos to record beside observations, actions and rewards, by name, each with a value of its dtype and
             shape, as in ``{"x_position": 0.0, "forces": np.zeros(6, np.float32)}``: ``Episode.infos`` has them, NaN or 0 where

@@ -46,6 +46,7 @@ from rollhouse.hosted.settings import (
 from rollhouse.hosted.words import Reader
 from rollhouse.hosted.worker import dump
 from rollhouse.native_env import lane_options_of, reset_options, statistics_of
+from rollhouse.record_rule import record_rule
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, MAX_SEED, InfoLayout, Mode, ShowValid, Step, parse_autoreset_mode, show_valid
 
@@ -102,7 +103,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
         launch_timeout: float | None = LAUNCH_TIMEOUT,
         connect_retries: int = CONNECT_RETRIES,
         connect_timeout: float | None = CONNECT_TIMEOUT,
-        record: bool = False,
+        record: bool | str = False,
         record_infos: Mapping[str, Any] | None = None,
         record_frames: int | None = None,
         data: str | os.PathLike[str] | None = None,
@@ -115,6 +116,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
         workers = checked_workers(workers, len(env_fns))
         Timeouts(step_timeout, reset_timeout, call_timeout, launch_timeout, connect_timeout).check()
         connect = checked_connect(connect_retries, connect_timeout)
+        self._rule = record_rule(record, trace=False)
         infos = checked_recording(record, data, record_infos, record_frames)
         self.reset_timeout, self.call_timeout, self.step_timeout = reset_timeout, call_timeout, step_timeout
         mode = parse_autoreset_mode(autoreset_mode)
@@ -213,6 +215,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
             max_episode_steps=max_episode_steps,
             deadline=self._deadline,
             data=data,
+            record=self._rule,
             frames_every=frames_every,
             step_columns=self._step_columns.declared,
             methods=json.dumps(self._methods),

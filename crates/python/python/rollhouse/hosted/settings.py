@@ -71,8 +71,6 @@ def checked_recording(
     record: Any, data: str | os.PathLike[str] | None, infos: Mapping[str, Any] | None, frames: int | None
 ) -> list[tuple[str, str, list[int]]]:
     """Returns the infos that are recorded, by name, dtype and shape."""
-    if record not in (False, True):
-        raise ValueError(f"record={record!r} must be False or True")
     if data is not None and not record:
         raise ValueError(f"data={os.fspath(data)!r} is used only with record=True")
     if infos and not record:
