@@ -25,6 +25,7 @@ use crate::logging::{self, Logging};
 use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
+use crate::store_room::{StoreRoom, free_bytes};
 use crate::{signals, token};
 
 pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
@@ -157,6 +158,7 @@ struct CoordinatorWatchState {
     credentials: CredentialsWatch,
     /// Number of segments that the store had dropped when that was last logged.
     dropped: u64,
+    room: StoreRoom,
     /// The least term of the next coordinator.
     least_term: u64,
     /// Number of times that it was restarted because nodes had seen a later coordinator.
@@ -178,6 +180,7 @@ impl CoordinatorWatch {
             back_off,
             credentials: CredentialsWatch::default(),
             dropped: 0,
+            room: StoreRoom::default(),
             least_term: 0,
             learned: 0,
             retry_at: None,
@@ -193,10 +196,13 @@ impl CoordinatorWatch {
         self.learn_term();
         let (failed, least_term) = {
             let mut state = self.state();
-            let CoordinatorWatchState { running, credentials, dropped, .. } = &mut *state;
+            let CoordinatorWatchState { running, credentials, dropped, room, .. } = &mut *state;
             if let Some(coordinator) = running {
                 let lines = credentials.look(coordinator.identity(), Some(coordinator.tokens()));
                 lines.iter().for_each(|(level, line)| logging::line(*level, line));
+                let store = coordinator.store();
+                let free = free_bytes(store.dir()).ok();
+                room.look(&store.status(), free).into_iter().for_each(|words| warn!("{words}"));
                 let now = coordinator.figures().map_or(*dropped, |figures| figures.store.dropped_segments);
                 if now > *dropped {
                     let more = counted(now - *dropped, "segment");

@@ -20,6 +20,7 @@ use crate::joining::{self, Standing};
 use crate::output::Output;
 use crate::service::{self, PROGRAM};
 use crate::settings;
+use crate::store_room::free_bytes;
 use crate::table::{Align, Table};
 
 /// Checks the machine. Ends with [`Status::Found`] if something would keep the service from working.
@@ -135,8 +136,8 @@ fn folder(data: &Path, kept: u64, keys: &str) -> Finding {
     }
     // It was there a moment ago.
     let _removed = fs::remove_file(&probe);
-    let free = match rustix::fs::statvfs(there) {
-        Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize),
+    let free = match free_bytes(there) {
+        Ok(free) => free,
         Err(error) => return wrong(what, format!("{}: {error}", there.display())),
     };
     let used = folder_bytes(data);

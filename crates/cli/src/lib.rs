@@ -44,6 +44,7 @@ pub mod service;
 mod settings;
 mod signals;
 mod store;
+mod store_room;
 pub mod table;
 mod terminal_line;
 pub mod token;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rollhouse_core::Weight;
 use rollhouse_wire::{
-    ClusterStatus, NodeList, NodeState, NodeStatus, SessionList, SessionReport, SessionStatus, Unfit,
+    ClusterStatus, NodeList, NodeState, NodeStatus, SessionList, SessionReport, SessionStatus, StoreStatus,
+    Unfit,
 };
 use serde::Serialize;
 
@@ -172,7 +173,11 @@ fn print_status(status: &ClusterStatus, out: &mut Output) -> io::Result<()> {
     let pools = counted(status.pools.into(), "pool");
     line("sessions", format!("{} in {pools}{by}", Count(status.sessions.into())))?;
     line("played", format!("{}, {}", counted(status.episodes, "episode"), counted(status.steps, "step")))?;
-    line("store", format!("{} in {}", Bytes(status.store.bytes), counted(status.store.segments, "segment")))?;
+    let of =
+        if status.store.budget > 0 { format!(" of {}", Bytes(status.store.budget)) } else { String::new() };
+    let segments = counted(status.store.segments, "segment");
+    line("store", format!("{}{of} in {segments}", Bytes(status.store.bytes)))?;
+    line("recorded", recording_cost(status))?;
     if status.store.quarantined > 0 {
         line(
             "",
@@ -187,6 +192,21 @@ fn print_status(status: &ClusterStatus, out: &mut Output) -> io::Result<()> {
         line("", format!("{episodes} set aside: `rollhouse replay quarantine ls` lists them"))?;
     }
     Ok(())
+}
+
+/// Says what recording has cost since the coordinator's start.
+fn recording_cost(status: &ClusterStatus) -> String {
+    let StoreStatus { received_bytes, budget, bytes, .. } = status.store;
+    let arrived = Bytes(received_bytes);
+    if status.steps == 0 || received_bytes == 0 {
+        return format!("{arrived} since the start");
+    }
+    let step = received_bytes as f64 / status.steps as f64;
+    let left = (budget.saturating_sub(bytes) as f64 / step) as u64;
+    format!(
+        "{arrived} since the start, {step:.1} bytes for each step that was played: room for {} more",
+        Count(left)
+    )
 }
 
 fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {

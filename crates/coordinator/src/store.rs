@@ -232,7 +232,7 @@ impl Store {
 
     /// Returns the contents of the store in numbers, including what is set aside. Does not block for the disk.
     pub fn status(&self) -> StoreStatus {
-        self.shelf().status()
+        StoreStatus { budget: self.inner.config.budget_bytes, ..self.shelf().status() }
     }
 
     /// Returns the counts since it was opened. Does not block for the disk.

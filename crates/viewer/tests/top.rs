@@ -73,8 +73,8 @@ fn sample(seconds: u64) -> Sample {
         store: StoreStatus {
             segments: 12,
             bytes: 23_400_000 + 10_000 * seconds,
-            quarantined: 0,
             set_aside: 2,
+            ..StoreStatus::default()
         },
         behind: None,
     };

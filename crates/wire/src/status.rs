@@ -90,8 +90,14 @@ pub struct StoreStatus {
     /// Number of segments that are set aside as a whole: damaged, or under a number that was taken.
     pub quarantined: u64,
     /// Number of episodes that are set aside, those in such segments included: the store has others with their names.
-    #[serde(default, skip_serializing_if = "no_episodes")]
+    #[serde(default, skip_serializing_if = "none_counted")]
     pub set_aside: u64,
+    /// Bytes of segments above which those that came first leave the store's disk; 0 if that is not known.
+    #[serde(default, skip_serializing_if = "none_counted")]
+    pub budget: u64,
+    /// Bytes of segments that were taken in since the coordinator's start.
+    #[serde(default, skip_serializing_if = "none_counted")]
+    pub received_bytes: u64,
 }
 
 /// The state of a node, as the coordinator sees it.
@@ -272,7 +278,7 @@ pub struct PoolStatus {
     pub settled: bool,
     /// Number of episodes of the pool that are set aside: the store has others with their names, or they came in a
     /// damaged segment.
-    #[serde(default, skip_serializing_if = "no_episodes")]
+    #[serde(default, skip_serializing_if = "none_counted")]
     pub set_aside: u64,
 }
 
@@ -309,7 +315,7 @@ pub struct Undrain {
 }
 
 /// Returns whether the field is left out: a store that has set nothing aside does not mention it.
-const fn no_episodes(count: &u64) -> bool {
+pub(crate) const fn none_counted(count: &u64) -> bool {
     *count == 0
 }
 

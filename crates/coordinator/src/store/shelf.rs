@@ -472,6 +472,8 @@ impl Shelf {
             bytes: self.here.bytes,
             quarantined: self.quarantine.segments().len() as u64,
             set_aside: self.set_aside.values().sum(),
+            budget: 0,
+            received_bytes: self.counts.received_bytes,
         }
     }
 }

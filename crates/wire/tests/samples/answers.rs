@@ -50,7 +50,7 @@ pub(super) fn answers() -> Vec<Sample> {
         steps: 6_400,
         episodes: 31,
         transports: BTreeMap::from([("quic".into(), 2)]),
-        store: StoreStatus { segments: 12, bytes: 1 << 24, quarantined: 0, set_aside: 0 },
+        store: StoreStatus { segments: 12, bytes: 1 << 24, ..StoreStatus::default() },
         behind: None,
     };
     let node = NodeStatus {
