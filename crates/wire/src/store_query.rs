@@ -94,6 +94,9 @@ pub struct StoreStats {
     pub episodes: Vec<StoreCount>,
     /// Number of steps of these episodes.
     pub steps: u64,
+    /// Number of these episodes that finished with a return that is no number.
+    #[serde(default, skip_serializing_if = "crate::status::none_counted")]
+    pub no_numbers: u64,
     /// Number of runs.
     pub runs: u64,
     /// Number of folders with segments.

@@ -52,6 +52,7 @@ fn stored(args: &StatsArgs, out: &mut Output) -> Result<Option<Status>, Failure>
     };
     let mut summed = FolderStats {
         steps: stats.steps,
+        no_numbers: stats.no_numbers,
         runs: stats.runs,
         segments: stats.segments,
         bytes: stats.bytes,
@@ -80,6 +81,7 @@ fn stored(args: &StatsArgs, out: &mut Output) -> Result<Option<Status>, Failure>
 struct Summed<'a> {
     episodes: u64,
     steps: u64,
+    no_numbers: u64,
     runs: u64,
     segments: u64,
     bytes: u64,
@@ -134,6 +136,7 @@ impl<'a> Summed<'a> {
         Self {
             episodes: stats.episodes.values().sum(),
             steps: stats.steps,
+            no_numbers: stats.no_numbers,
             runs: stats.runs,
             segments: stats.segments,
             bytes: stats.bytes,
@@ -183,6 +186,13 @@ fn print(
         }
         writeln!(out)?;
         table.write(out)?;
+    }
+    if stats.no_numbers > 0 {
+        writeln!(
+            out,
+            "\n{} finished with a return that is no number.",
+            counted(stats.no_numbers, "episode")
+        )?;
     }
     if stats.abandoned_bytes > 0 {
         writeln!(

@@ -201,6 +201,7 @@ impl Store {
             Ok(StoreStats {
                 episodes: stats.episodes.iter().map(count).collect(),
                 steps: stats.steps,
+                no_numbers: stats.no_numbers,
                 runs: stats.runs,
                 // The first is the store itself.
                 folders: library.folders().len() as u64 - 1,

@@ -269,7 +269,7 @@ impl Library {
             sum.add(folder.stats()?);
         }
         for (_, info) in self.copies()?.further() {
-            sum.remove_episode(info.env(), info.outcome, info.length);
+            sum.remove_episode(info.env(), info.outcome, info.length, info.total_reward);
         }
         let runs = self.folders.iter().flat_map(|folder| folder.segments.values());
         let runs: BTreeSet<_> = runs.flat_map(|segment| segment.runs.iter().map(RunKey::run)).collect();
@@ -287,7 +287,7 @@ impl Library {
             sum.add(folder.stats_of(of)?);
         }
         for (_, info) in self.copies()?.further().iter().filter(|(_, info)| of.passes(info.run_id())) {
-            sum.remove_episode(info.env(), info.outcome, info.length);
+            sum.remove_episode(info.env(), info.outcome, info.length, info.total_reward);
         }
         let runs = self.folders.iter().flat_map(|folder| folder.segments.values());
         let runs = runs.flat_map(|segment| segment.runs.iter().map(RunKey::run));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rollhouse_core::{Outcome, RunId};
 
+use crate::code::extent::EndFacts;
 use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
 use crate::read::run_filter::RunFilter;
@@ -17,6 +18,8 @@ pub struct FolderStats {
     pub episodes: BTreeMap<(String, &'static str), u64>,
     /// Steps of these episodes.
     pub steps: u64,
+    /// Number of these episodes that finished with a return that is no number.
+    pub no_numbers: u64,
     /// Number of runs.
     pub runs: u64,
     /// Number of segments.
@@ -83,8 +86,7 @@ impl Replays {
                 self.each_listed_end(segment, extent, &mut |run, end| {
                     let Some(outcome) = Outcome::from_code(end.outcome()) else { return };
                     if passing.contains(&run.run()) {
-                        stats.add_episodes(run.env(), outcome, 1);
-                        stats.steps = stats.steps.saturating_add(end.length);
+                        stats.add_end(run.env(), outcome, &end);
                     }
                 })?;
             }
@@ -104,8 +106,7 @@ impl Replays {
             for extent in &segment.index.extents {
                 self.each_listed_end(segment, extent, &mut |run, end| {
                     let Some(outcome) = Outcome::from_code(end.outcome()) else { return };
-                    stats.add_episodes(run.env(), outcome, 1);
-                    stats.steps = stats.steps.saturating_add(end.length);
+                    stats.add_end(run.env(), outcome, &end);
                 })?;
             }
             return Ok(());
@@ -114,13 +115,13 @@ impl Replays {
         for extent in &segment.index.extents {
             let mut envs = extent.runs.iter().filter_map(env_of);
             let Some(env) = envs.next() else { continue };
-            if !envs.all(|other| other == env) {
+            // Which returns are no numbers does not stand in the index.
+            if extent.odd || !envs.all(|other| other == env) {
                 self.each_end(segment, extent, &mut |run, _, _, end| {
                     let (Some(env), Some(outcome)) = (env_of(&run), Outcome::from_code(end.outcome())) else {
                         return;
                     };
-                    stats.add_episodes(env, outcome, 1);
-                    stats.steps = stats.steps.saturating_add(end.length);
+                    stats.add_end(env, outcome, &end);
                 })?;
                 continue;
             }
@@ -131,7 +132,12 @@ impl Replays {
         }
         for (run, end) in self.headless.ended_in(segment.index.number) {
             let Some(outcome) = Outcome::from_code(end.outcome()) else { continue };
-            stats.remove_episode(env_of(&run).unwrap_or_default(), outcome, end.length);
+            stats.remove_episode(
+                env_of(&run).unwrap_or_default(),
+                outcome,
+                end.length,
+                Some(end.total_reward),
+            );
         }
         Ok(())
     }
@@ -142,9 +148,22 @@ impl FolderStats {
         *self.episodes.entry((env.to_owned(), outcome.word())).or_default() += count;
     }
 
+    fn add_end(&mut self, env: &str, outcome: Outcome, end: &EndFacts) {
+        self.add_episodes(env, outcome, 1);
+        self.steps = self.steps.saturating_add(end.length);
+        self.no_numbers += u64::from(is_no_number(outcome, Some(end.total_reward)));
+    }
+
     /// Takes out an episode that was counted and should not be.
-    pub(crate) fn remove_episode(&mut self, env: &str, outcome: Outcome, length: u64) {
+    pub(crate) fn remove_episode(
+        &mut self,
+        env: &str,
+        outcome: Outcome,
+        length: u64,
+        total_reward: Option<f64>,
+    ) {
         self.steps = self.steps.saturating_sub(length);
+        self.no_numbers = self.no_numbers.saturating_sub(is_no_number(outcome, total_reward).into());
         let key = (env.to_owned(), outcome.word());
         if let Some(count) = self.episodes.get_mut(&key) {
             *count -= 1;
@@ -156,8 +175,19 @@ impl FolderStats {
 
     /// Adds what another folder holds.
     pub fn add(&mut self, other: Self) {
-        let Self { episodes, steps, runs, segments, bytes, torn_bytes, abandoned_bytes, incomplete, writing } =
-            other;
+        let Self {
+            episodes,
+            steps,
+            no_numbers,
+            runs,
+            segments,
+            bytes,
+            torn_bytes,
+            abandoned_bytes,
+            incomplete,
+            writing,
+        } = other;
+        self.no_numbers += no_numbers;
         for (key, count) in episodes {
             *self.episodes.entry(key).or_default() += count;
         }
@@ -170,4 +200,9 @@ impl FolderStats {
         self.incomplete += incomplete;
         self.writing |= writing;
     }
+}
+
+/// Returns whether an episode finished with a return that is no number; of what was cut from outside it is not known.
+fn is_no_number(outcome: Outcome, total_reward: Option<f64>) -> bool {
+    outcome.is_finished() && total_reward.is_some_and(f64::is_nan)
 }

@@ -255,6 +255,7 @@ pub(super) fn stats() -> StoreStats {
     StoreStats {
         episodes: vec![count],
         steps: 1629,
+        no_numbers: 0,
         runs: 1,
         folders: 1,
         segments: 2,
