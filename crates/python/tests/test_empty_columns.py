@@ -72,6 +72,7 @@ def test_episodes_with_empty_columns_are_read_and_exported(name: str, role: str,
     given = {"observation": spaces.Discrete(2), "action": spaces.Discrete(2)} | {role: SPACES[name]}
     episode = recorded(tmp_path, given["observation"], given["action"])
     assert len(episode) == STEPS
+    assert replays.open(tmp_path).verify().ok
     assert lengths(episode.observations) == {STEPS + 1} and lengths(episode.actions) == {STEPS}
     for batch in replays.open(tmp_path).batches(2, seed=0):
         assert len(batch["rewards"]) == 2

@@ -91,6 +91,7 @@ pub(crate) struct PackedColumn<'a> {
 }
 
 /// The rows of one episode's part in the stream of its lane.
+#[derive(Debug, Clone, Copy)]
 struct PartRows {
     /// Rows before the part's, the part's own, and all of the lane.
     before: usize,
@@ -114,13 +115,24 @@ impl PackedColumn<'_> {
         out: &mut Vec<u8>,
     ) -> Result<(), Malformed> {
         let places = self.places(decoder, part, rows);
+        self.read_rows(part.piece.lane, &places, streams, left, out)
+    }
+
+    fn read_rows(
+        &self,
+        lane: usize,
+        places: &PartRows,
+        streams: &mut Streams,
+        left: &mut usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Malformed> {
         if places.own == 0 {
             return Ok(());
         }
         *left = left.checked_sub(places.own.saturating_mul(self.row_bytes)).ok_or(TOO_LARGE)?;
         let mut cursor = Cursor::new(self.bytes);
         let stacks = self.read_stacks(&mut cursor)?;
-        let stream = self.lane_stream(cursor, part.piece.lane, places.all, streams)?;
+        let stream = self.lane_stream(cursor, lane, places.all, streams)?;
         let mut entries = Entries { cursor: Cursor::new(stream), stacks, row_bytes: self.row_bytes };
         for _ in 0..places.before {
             entries.skip()?;
@@ -267,3 +279,130 @@ const WHAT: &str = "packed column";
 const MAX_STACKS: usize = 16;
 /// Bytes that one byte of LZ4 gives at most.
 const MOST_OF_A_BYTE: usize = 255;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rollhouse_core::split_mix64;
+
+    use super::*;
+    use crate::code::packed::rows::Packer;
+
+    const SHAPE: [usize; 3] = [4, 5, 6];
+    const ROW: usize = 120;
+
+    fn packing() -> Packing {
+        Packing { row_bytes: ROW, stacks: Stack::possible(&SHAPE, 1) }
+    }
+
+    /// Some row after `before`: the same, a few bytes changed, a frame pushed, or all new.
+    fn next_row(before: &[u8], dice: u64) -> Vec<u8> {
+        let bytes = (0..ROW as u64).map(|at| split_mix64(dice ^ at << 8) as u8).collect::<Vec<_>>();
+        let mut row = before.to_vec();
+        match dice % 4 {
+            0 => row[dice as usize / 4 % ROW] ^= 1,
+            1 => packing().stacks[0].push(&mut row, &bytes[..ROW / 4]),
+            2 => row = bytes,
+            _ => {}
+        }
+        row
+    }
+
+    fn column(bytes: &[u8]) -> PackedColumn<'_> {
+        PackedColumn { bytes, place: 0, row_bytes: ROW, has_firsts: true }
+    }
+
+    fn read(bytes: &[u8], lane: usize, places: PartRows) -> Result<Vec<u8>, Malformed> {
+        let (mut left, mut out) = (places.own * ROW, Vec::new());
+        column(bytes).read_rows(lane, &places, &mut Streams::default(), &mut left, &mut out)?;
+        assert_eq!(left, 0);
+        Ok(out)
+    }
+
+    /// Packs the rows of two lanes, of which each has an episode of `first` rows and one of the others. Of lane 1 the first
+    /// one is not kept.
+    fn packed(rows: &[[Vec<u8>; 2]], first: usize) -> Vec<u8> {
+        let (mut packer, mut to) = (Packer::new(packing(), 2), PackedRows::default());
+        for (row, lanes) in rows.iter().enumerate() {
+            for (lane, now) in lanes.iter().enumerate() {
+                if row == first {
+                    packer.begin_episode(lane);
+                }
+                packer.push(now, row as u16, lane, row == first, &mut to);
+            }
+        }
+        let kept: Vec<u64> = (0..rows.len()).map(|row| if row < first { 1 } else { 3 }).collect();
+        let (keys, begun) = ([first as u32 * 64, first as u32 * 64 + 1], [true; 2]);
+        let mut out = Vec::new();
+        put(&packing(), &to, &KeptRows::new(&kept, &keys, &begun), &mut out);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn rows_of_kept_episodes_read_back_and_hostile_bytes_give_no_more_of_them(
+            dice in prop::collection::vec(any::<[u64; 2]>(), 2..60),
+            cut: prop::sample::Index,
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            claimed in 0usize..200,
+        ) {
+            let mut rows: Vec<[Vec<u8>; 2]> = Vec::new();
+            let mut last = [vec![7; ROW], vec![9; ROW]];
+            for dice in &dice {
+                last = [next_row(&last[0], dice[0]), next_row(&last[1], dice[1])];
+                rows.push(last.clone());
+            }
+            let first = cut.index(rows.len() - 1) + 1;
+            let bytes = packed(&rows, first);
+            let all = |lane: usize, from: usize, to: usize| {
+                rows[from..to].iter().flat_map(|row| row[lane].clone()).collect::<Vec<u8>>()
+            };
+            let (count, later) = (rows.len(), rows.len() - first);
+            let places = |before, own, all| PartRows { before, own, all };
+            prop_assert_eq!(read(&bytes, 0, places(0, first, count)), Ok(all(0, 0, first)));
+            prop_assert_eq!(read(&bytes, 0, places(first, later, count)), Ok(all(0, first, count)));
+            prop_assert_eq!(read(&bytes, 1, places(0, later, later)), Ok(all(1, first, count)));
+            prop_assert!(read(&bytes, 2, places(0, 1, 1)).is_err(), "a lane without rows");
+            prop_assert!(read(&bytes, 1, places(0, later + 1, later + 1)).is_err(), "more rows than there are");
+            // Whatever the bytes, as many rows are read as are asked for, or none.
+            let mut hostile = bytes;
+            for (at, byte) in changes {
+                let at = at.index(hostile.len());
+                hostile[at] = byte;
+            }
+            if let Ok(found) = read(&hostile, 0, places(0, claimed, claimed)) {
+                prop_assert_eq!(found.len(), claimed * ROW);
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_a_column_or_malformed(
+            bytes in prop::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..200), claimed in 0usize..50,
+        ) {
+            if let Ok(found) = read(&bytes, 0, PartRows { before: 0, own: claimed, all: claimed }) {
+                prop_assert_eq!(found.len(), claimed * ROW);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_that_claims_more_than_its_rows_or_its_bytes_can_give_is_refused_before_memory_is_taken() {
+        let claiming = |plain: u64, stored: &[u8]| {
+            let mut bytes = vec![0];
+            bytes.extend_from_slice(&1u64.to_le_bytes());
+            put_varint(&mut bytes, plain);
+            put_varint(&mut bytes, stored.len() as u64);
+            bytes.extend_from_slice(stored);
+            bytes
+        };
+        let one = PartRows { before: 0, own: 1, all: 1 };
+        for plain in [1 + ROW as u64 + 17, 1 << 40, u64::MAX] {
+            assert_eq!(read(&claiming(plain, &[0; 8]), 0, one), Err(Malformed(WHAT)));
+        }
+        let many = PartRows { before: 0, own: 1, all: 1 << 30 };
+        assert_eq!(read(&claiming(8 * 255 + 1, &[0; 8]), 0, many), Err(Malformed(WHAT)));
+        let (mut left, mut out) = (ROW - 1, Vec::new());
+        let refused = column(&[]).read_rows(0, &one, &mut Streams::default(), &mut left, &mut out);
+        assert_eq!(refused, Err(TOO_LARGE));
+    }
+}
