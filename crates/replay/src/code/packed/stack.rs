@@ -52,41 +52,41 @@ impl Stack {
 
     /// Returns whether all frames of `now` but the new one are those of `before` moved.
     pub(crate) fn has_moved(&self, now: &[u8], before: &[u8]) -> bool {
-        let kept = self.block - self.shift;
         match self.block {
-            4 if self.shift == 1 => self.all_moved::<4>(now, before),
-            8 if self.shift == 1 => self.all_moved::<8>(now, before),
-            12 if self.shift == 3 => self.all_moved::<12>(now, before),
+            4 => self.all_moved(now, before, u32::from_le_bytes),
+            8 => self.all_moved(now, before, u64::from_le_bytes),
             block => {
+                let kept = block - self.shift;
                 let mut blocks = now.chunks_exact(block).zip(before.chunks_exact(block));
                 blocks.all(|(now, before)| now[..kept] == before[self.shift..])
             }
         }
     }
 
-    /// Does as [`Stack::has_moved`] with blocks of which many are compared at once.
-    fn all_moved<const BLOCK: usize>(&self, now: &[u8], before: &[u8]) -> bool {
+    /// Does as [`Stack::has_moved`] with blocks that are words, of which many are compared at once.
+    fn all_moved<const BLOCK: usize, W: Word>(
+        &self,
+        now: &[u8],
+        before: &[u8],
+        word: impl Fn([u8; BLOCK]) -> W,
+    ) -> bool {
         let (now, before) = (now.as_chunks::<BLOCK>().0, before.as_chunks::<BLOCK>().0);
-        let differs = |now: &[u8; BLOCK], before: &[u8; BLOCK]| {
-            let (mut now, mut before) = (*now, *before);
-            now[BLOCK - self.shift..].fill(0);
-            before.rotate_left(self.shift);
-            before[BLOCK - self.shift..].fill(0);
-            now != before
-        };
+        let (bits, kept) = (8 * self.shift as u32, W::ALL >> (8 * self.shift as u32));
         let mut groups = now.chunks(BLOCKS_AT_ONCE).zip(before.chunks(BLOCKS_AT_ONCE));
         groups.all(|(now, before)| {
-            !now.iter().zip(before).fold(false, |any, (now, before)| any | differs(now, before))
+            let differing =
+                |(now, before): (&[u8; BLOCK], &[u8; BLOCK])| (word(*now) & kept) ^ (word(*before) >> bits);
+            now.iter().zip(before).map(differing).fold(W::NONE, |any, differing| any | differing) == W::NONE
         })
     }
 
     /// Appends the new frame of a row.
     pub(crate) fn take_new(&self, row: &[u8], out: &mut Vec<u8>) {
         let blocks = row.chunks_exact(self.block);
-        if self.shift == 1 {
-            out.extend(blocks.map(|block| block[self.block - 1]));
-        } else {
-            blocks.for_each(|block| out.extend_from_slice(&block[self.block - self.shift..]));
+        match (self.block, self.shift) {
+            (4, 1) => out.extend(row.as_chunks::<4>().0.iter().map(|block| block[3])),
+            (_, 1) => out.extend(blocks.map(|block| block[self.block - 1])),
+            _ => blocks.for_each(|block| out.extend_from_slice(&block[self.block - self.shift..])),
         }
     }
 
@@ -97,6 +97,29 @@ impl Stack {
             block[self.block - self.shift..].copy_from_slice(new);
         }
     }
+}
+
+/// A number that a small block is taken for.
+trait Word:
+    Copy
+    + PartialEq
+    + std::ops::BitAnd<Output = Self>
+    + std::ops::BitOr<Output = Self>
+    + std::ops::BitXor<Output = Self>
+    + std::ops::Shr<u32, Output = Self>
+{
+    const NONE: Self;
+    const ALL: Self;
+}
+
+impl Word for u32 {
+    const NONE: Self = 0;
+    const ALL: Self = Self::MAX;
+}
+
+impl Word for u64 {
+    const NONE: Self = 0;
+    const ALL: Self = Self::MAX;
 }
 
 /// Extent of an axis along which frames are looked for.
