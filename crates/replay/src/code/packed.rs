@@ -10,7 +10,7 @@ mod delta;
 pub(crate) mod rows;
 mod stack;
 
-use rollhouse_core::{ColumnSpec, DType};
+use rollhouse_core::ColumnSpec;
 
 use crate::code::packed::stack::Stack;
 
@@ -25,7 +25,7 @@ impl Packing {
     /// Returns how the rows of a column are packed; `None` if they are recorded as they are.
     pub(crate) fn of(column: &ColumnSpec) -> Option<Self> {
         let row_bytes = column.row_bytes();
-        let least = if column.dtype == DType::U8 { LEAST_ROW_OF_BYTES } else { LEAST_ROW };
+        let least = if column.dtype.size() == 1 { LEAST_ROW_OF_BYTES } else { LEAST_ROW };
         (row_bytes >= least)
             .then(|| Self { row_bytes, stacks: Stack::possible(&column.shape, column.dtype.size()) })
     }
