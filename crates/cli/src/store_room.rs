@@ -28,6 +28,8 @@ impl StoreRoom {
         self.is_short = free.is_some_and(|free| free < room);
         self.is_near = store.bytes >= store.budget - store.budget / 5;
         if self.is_short && !was_short {
+            // That is said when it is looked next.
+            self.is_near &= was_near;
             let free = Bytes(free.unwrap_or_default());
             return Some(format!(
                 "the store's disk has {free} free, and store.budget lets it grow by {}: set it lower, or the disk is full \
@@ -67,6 +69,7 @@ mod tests {
             [look(10, 89), look(20, 79), look(20, 90), look(20, 70)],
             [Some(true), None, None, Some(true)]
         );
+        assert_eq!([look(20, 200), look(90, 5), look(90, 5)], [None, Some(true), Some(false)]);
     }
 
     #[test]

@@ -288,7 +288,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(text in any::<Vec<u8>>(), at in 0u64..3) {
             let space = Space::discrete(3);
-            if let Ok(rows) = read_actions(&text[..], &space, &column(&space), at) {
+            if let Ok((rows, _)) = read_actions(&text[..], &space, &column(&space), at) {
                 prop_assert!((0..rows.len()).all(|row| (0.0..3.0).contains(&rows.number(row))));
             }
         }
