@@ -112,7 +112,7 @@ impl<'a> File<'a> {
         let obs: Vec<_> = spec.obs_columns().iter().map(Field::of).collect();
         let action = Field::of(&spec.action_column());
         let noted: Vec<_> = episode.info.run.step_columns.specs().iter().map(Field::of).collect();
-        for fields in [&obs[..], std::slice::from_ref(&action), &noted] {
+        for fields in [&obs[..], std::slice::from_ref(&action), &noted[..]] {
             check_different(fields.iter().flat_map(Field::names).cloned())?;
         }
         let mut writer = options.create(NoSeek::new(out))?;

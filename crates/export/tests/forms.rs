@@ -223,7 +223,9 @@ fn of_two(first: (&str, ObservationSpace), second: (&str, ObservationSpace)) -> 
     episode.info.run = Arc::new(run);
     let split = |columns: &mut Vec<ColumnData>| {
         let ColumnData::F32(all) = &columns[0] else { panic!("floats") };
-        let half = |from| all.chunks(4).flat_map(|row| row[from..from + 2].iter().copied()).collect();
+        let half = |from: usize| -> Vec<f32> {
+            all.chunks(4).flat_map(|row| row[from..from + 2].iter().copied()).collect()
+        };
         *columns = vec![ColumnData::F32(half(0)), ColumnData::F32(half(2))];
     };
     let steps = episode.steps.as_mut().unwrap();
@@ -258,7 +260,7 @@ fn columns_that_would_have_one_name_are_refused_by_it_before_anything_is_written
         let mut bytes = Vec::new();
         let error = write(&Settings::new(format), &none, &joined, &mut bytes, &mut |_| true).unwrap_err();
         assert!(error.to_string().contains("arm/wrist"), "{format:?}: {error}");
-        assert_eq!(bytes, [], "{format:?}");
+        assert!(bytes.is_empty(), "{format:?}");
         // Elements are called by their places below their column: `arm/0`, which has elements itself.
         let result = write(&Settings::new(format), &none, &elements, &mut bytes, &mut |_| true);
         assert!(result.is_ok() && !bytes.is_empty(), "{format:?}: {result:?}");
