@@ -61,6 +61,8 @@ impl Camera {
             tape.step(row, same_step);
             filmed.sent = None;
         }
+        // They borrow the engine.
+        drop(columns);
         if lost {
             self.forget_lost(engine);
         }
