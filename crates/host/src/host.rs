@@ -30,7 +30,6 @@ use crate::worker_slot::{AtStart, Memories, WorkerSlot, new_bell};
 #[derive(Debug)]
 pub struct Host {
     supervisor: Supervisor,
-    launch_deadline: Option<Duration>,
     lane_deadlines: LaneDeadlines,
     launcher: Launcher,
     connect_watch: ConnectWatch,
@@ -143,7 +142,6 @@ impl Host {
                 (config.launch_deadline, config.connect_deadline),
                 seed,
             ),
-            launch_deadline: config.launch_deadline,
             lane_deadlines: config.lane_deadlines,
             launcher: config.launcher,
             connect_watch: config.connect_watch,
@@ -677,7 +675,7 @@ impl Host {
                             format!("{late}, as it tried to connect, after {retries} retries")
                         }
                         (_, Cause::LaunchTimedOut) => {
-                            self.killed_after(self.launch_deadline, |names| names.launch)
+                            self.killed_after(self.supervisor.launch_deadline(), |names| names.launch)
                         }
                         (_, Cause::Hung) => "killed at its deadline".to_owned(),
                         (Some(what), Cause::Died) => {

@@ -151,6 +151,11 @@ impl Supervisor {
         }
     }
 
+    /// Returns the time that a worker has to launch.
+    pub const fn launch_deadline(&self) -> Option<Duration> {
+        self.launch_deadline
+    }
+
     /// Returns the time that a worker has to connect.
     pub const fn connect_deadline(&self) -> Option<Duration> {
         self.connect_deadline
