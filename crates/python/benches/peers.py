@@ -32,8 +32,8 @@ def main() -> int:
         try:
             for lanes in arguments.lanes:
                 where = f"{lanes} lanes, {busy} busy cores beside"
-                for name, ratio in over_peers(lanes, arguments.repeats).items():
-                    print(f"{where:32} built-in lanes are {ratio} times {name}")
+                for line in over_peers(lanes, arguments.repeats):
+                    print(f"{where:32} {line}", flush=True)
                 asked = argparse.Namespace(
                     env=arguments.env, lanes=lanes, workers=arguments.workers, keys=0, mode="NextStep", repeats=arguments.repeats, busy=busy
                 )
@@ -50,11 +50,12 @@ def main() -> int:
     return 1 if slower else 0
 
 
-def over_peers(lanes: int, repeats: int) -> dict[str, str]:
-    """How many times as fast as each peer ours are, or why that is not measured."""
+def over_peers(lanes: int, repeats: int) -> list[str]:
+    """How many times as fast as each peer ours are, and why some are not measured."""
     report = step.report(lanes, repeats)
-    ratios = {name: f"{report['contestants'][name]['times_ours']:.2f}" for name in PEERS if name in report["contestants"]}
-    return ratios | {name: f"? ({why})" for name, why in report["missing"].items() if name in PEERS}
+    ratios = {name: row["times_ours"] for name, row in report["contestants"].items() if name in PEERS}
+    measured = [f"built-in lanes are {ratio:.2f} times {name}" for name, ratio in ratios.items()]
+    return measured + [f"{name} is left out: {why}" for name, why in report["missing"].items() if name in PEERS]
 
 
 if __name__ == "__main__":
