@@ -92,7 +92,7 @@ fn every_command_that_an_error_names_runs_as_it_stands() {
     for (line, least) in [
         ("rollhouse replay show k3f9q2tz-17-203 --data here", 1),
         ("rollhouse replay quarantine read k3f9q2tz-17-203 --data here", 1),
-        ("rollhouse rollout --env Cart", 1),
+        ("rollhouse rollout --env Cart --episodes 1", 1),
         ("rollhouse replay verify --data here --json", 1),
     ] {
         if line.contains("verify") {
