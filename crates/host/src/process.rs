@@ -218,10 +218,13 @@ mod tests {
 
     fn shell_of(group: Option<ControlGroup>, script: &str) -> Process {
         let (environment, output, memory) = (Environment::Inherited, Output::Kept, None);
-        let arguments = vec!["-c".into(), script.into()];
+        let arguments = vec!["-c".into(), format!("read go; {script}").into()];
         let program = Program { path: "/bin/sh".into(), arguments, environment, output, memory };
-        let (_, socket) = pair().unwrap();
-        Process::spawn_in(group, &program, socket).unwrap()
+        let (ours, socket) = pair().unwrap();
+        let process = Process::spawn_in(group, &program, socket).unwrap();
+        // It has waited for that, as a worker waits for its hello: it starts nothing before it is in its group.
+        drop(ours);
+        process
     }
 
     /// Waits until a file that a process writes has a whole line, and returns that.
