@@ -17,6 +17,7 @@ pub(crate) mod lanes;
 pub(crate) mod layout;
 pub(crate) mod noted;
 pub(crate) mod packed;
+pub(crate) mod packed_column;
 pub(crate) mod planes;
 pub(crate) mod record;
 pub(crate) mod repeated;

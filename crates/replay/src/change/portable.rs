@@ -231,7 +231,7 @@ impl Pack<'_> {
             // No row has said when it was.
             buffer.opened_ms = self.started_ms;
         }
-        for (_, number) in buffer.numbers.drain(..) {
+        for (_, number) in buffer.between.numbers.drain(..) {
             self.state.table[0].number = number;
         }
         let mut payload = std::mem::take(&mut self.payload);

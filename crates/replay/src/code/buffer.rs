@@ -42,8 +42,6 @@ pub(crate) struct Buffer {
     pub(crate) first_obs: Vec<u8>,
     /// Rows and first observations of each packed column.
     pub(crate) packed: Vec<PackedRows>,
-    /// Lanes, before the first row, whose next episode does not have the number that follows; each with that number.
-    pub(crate) numbers: Vec<(u8, u64)>,
     /// What happened between rows beside episodes.
     pub(crate) between: BetweenRows,
     /// Pictures of lanes.
@@ -55,6 +53,8 @@ const _: () = assert!(std::mem::offset_of!(Buffer, rule) == 64);
 /// What happened between rows beside episodes, which is seldom anything.
 #[derive(Debug, Default)]
 pub(crate) struct BetweenRows {
+    /// Lanes, before the first row, whose next episode does not have the number that follows; each with that number.
+    pub(crate) numbers: Vec<(u8, u64)>,
     /// Rows from which on another version of the policy acts, ascending, each with the version.
     pub(crate) versions: Vec<(u32, u64)>,
     /// Values of each step column.
@@ -187,7 +187,7 @@ impl Buffer {
         self.full_starts.clear();
         self.first_obs.clear();
         self.packed.iter_mut().for_each(PackedRows::clear);
-        self.numbers.clear();
+        self.between.numbers.clear();
         self.between.versions.clear();
         self.between.calls.clear();
         self.between.noted.iter_mut().for_each(NotedRows::clear);

@@ -14,7 +14,7 @@ use crate::code::events::CODE_RESULT_SHIFT;
 use crate::code::extent::EndFacts;
 use crate::code::lanes::{BlockState, last_starts, put_table};
 use crate::code::layout::{ActionCoding, Layout};
-use crate::code::packed::column::{self as packed_column, KeptRows};
+use crate::code::packed_column::{self, KeptRows};
 use crate::code::repeated;
 use crate::code::run::Sampling;
 use crate::code::versions;

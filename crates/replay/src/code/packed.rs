@@ -2,13 +2,12 @@
 //! has what changes. Layout: docs/replay-format.md, columns 224 + i and 288 + i.
 //!
 //! The stepping thread takes the differences ([`rows`]): it has the row at hand, and comparing costs as much as copying.
-//! The writer thread gathers each lane's rows and compresses them ([`column`]). In a chunk the first row of a lane, and the
+//! The writer thread gathers each lane's rows and compresses them ([`packed_column`](super::packed_column)). In a chunk the first row of a lane, and the
 //! first of an episode, is whole: chunks are read alone, and episodes that are not kept are left out.
 
-pub(crate) mod column;
-mod delta;
+pub(crate) mod delta;
 pub(crate) mod rows;
-mod stack;
+pub(crate) mod stack;
 
 use rollhouse_core::ColumnSpec;
 
@@ -17,8 +16,8 @@ use crate::code::packed::stack::Stack;
 /// How the rows of a column are packed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Packing {
-    row_bytes: usize,
-    stacks: Vec<Stack>,
+    pub(crate) row_bytes: usize,
+    pub(crate) stacks: Vec<Stack>,
 }
 
 impl Packing {

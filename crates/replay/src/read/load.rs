@@ -12,7 +12,7 @@ use crate::code::events::CODE_HASH;
 use crate::code::frame::Frames;
 use crate::code::frame_chunk;
 use crate::code::layout::ActionCoding;
-use crate::code::packed::column::{self as packed_column, PackedColumn, Streams};
+use crate::code::packed_column::{self, PackedColumn, Streams};
 use crate::code::record::{Header, Kind};
 use crate::code::repeated::{self, TOO_LARGE};
 use crate::code::run_record::RunInfo;

@@ -50,7 +50,6 @@ pub struct BlockRecorder {
     lanes: BlockLanes,
     starts: Starts,
     said: SaidNow,
-    waiting: WaitingCalls,
     packers: Packers,
 }
 
@@ -60,6 +59,7 @@ struct SaidNow {
     /// Version of the policy; 0 if nobody has said it.
     version: u64,
     noted: NotedNow,
+    waiting: WaitingCalls,
 }
 
 /// Calls that changed lanes since their last steps. Each is written with the step that follows it, so that they lie in one
@@ -166,8 +166,7 @@ impl BlockRecorder {
             buffer,
             lanes,
             starts: Starts::new(layout.starts),
-            said: SaidNow { version: 0, noted },
-            waiting: WaitingCalls::default(),
+            said: SaidNow { version: 0, noted, waiting: WaitingCalls::default() },
             packers: Packers::new(layout, lanes.count),
             shared,
         }
@@ -242,8 +241,8 @@ impl BlockRecorder {
         assert!(lane < self.lanes.count, "lane {lane} of a block of {}", self.lanes.count);
         assert!(!self.open.has(lane), "an open episode has its number");
         self.flush();
-        self.buffer.numbers.retain(|(of, _)| usize::from(*of) != lane);
-        self.buffer.numbers.push((lane as u8, number));
+        self.buffer.between.numbers.retain(|(of, _)| usize::from(*of) != lane);
+        self.buffer.between.numbers.push((lane as u8, number));
     }
 
     /// Says which version of the policy chooses the actions of the rows from the next one on. It costs a comparison if
@@ -275,8 +274,8 @@ impl BlockRecorder {
     pub fn call(&mut self, lane: usize, before: u32, call: Call) {
         assert!(lane < self.lanes.count, "lane {lane} of a block of {}", self.lanes.count);
         if self.open.has(lane) {
-            self.waiting.lanes.insert(lane);
-            self.waiting.calls.push((lane, before, call));
+            self.said.waiting.lanes.insert(lane);
+            self.said.waiting.calls.push((lane, before, call));
         }
     }
 
@@ -299,7 +298,7 @@ impl BlockRecorder {
         }
         let stepped = stepped & self.all;
         assert!((begun & (self.open | stepped)).is_empty(), "lanes that begin have no episode");
-        if !(stepped & self.waiting.lanes).is_empty() {
+        if !(stepped & self.said.waiting.lanes).is_empty() {
             self.push_calls(stepped);
         }
         let other = (LaneSet::of_bits(self.rule.expected()) ^ stepped) & self.all;
@@ -398,8 +397,8 @@ impl BlockRecorder {
 
     fn push_end(&mut self, lane: usize, end: End) {
         let End { outcome, total_reward, mut hash, result, score } = end;
-        if self.waiting.lanes.has(lane) {
-            hash = self.waiting.forget(lane).unwrap_or(hash);
+        if self.said.waiting.lanes.has(lane) {
+            hash = self.said.waiting.forget(lane).unwrap_or(hash);
         }
         let mut code = outcome.code() | result.code() << CODE_RESULT_SHIFT;
         if has_state(outcome) {
@@ -417,10 +416,10 @@ impl BlockRecorder {
     /// Writes the waiting calls of `lanes` before the row that comes next.
     #[cold]
     fn push_calls(&mut self, lanes: LaneSet) {
-        for (lane, _, call) in self.waiting.calls.extract_if(.., |(lane, ..)| lanes.has(*lane)) {
+        for (lane, _, call) in self.said.waiting.calls.extract_if(.., |(lane, ..)| lanes.has(*lane)) {
             self.buffer.push_call(lane, call);
         }
-        self.waiting.lanes &= !lanes;
+        self.said.waiting.lanes &= !lanes;
     }
 
     #[cold]

@@ -267,7 +267,7 @@ impl Run {
         let lanes = buffer.lanes;
         let block = self.blocks.entry(lanes.first);
         let block = block.or_insert_with(|| Block::new(lanes.count, segments.lost_chunks()));
-        for (lane, number) in buffer.numbers.drain(..) {
+        for (lane, number) in buffer.between.numbers.drain(..) {
             block.state.table[usize::from(lane)].number = number;
         }
         payload.clear();
