@@ -130,7 +130,7 @@ fn actions_come_from_an_export_or_a_list_and_stop_where_they_end() {
     // With the actions that it took it is the same once more.
     let same = fork(data, &format!("{parent} --at 4 --actions {}", file.display()));
     assert_eq!((&same["length"], &same["outcome"]), (&length.into(), &"terminated".into()));
-    assert_eq!((&same["policy"], same.get("seed")), (&"file".into(), None));
+    assert_eq!((&same["policy"], same.get("seed")), (&"file".into(), Some(&Value::Null)));
     let done = run(data, &format!("replay diff {parent} {}", id(&same)));
     assert_eq!(done.code, Some(0), "{}", done.stdout);
     let done = piped(data, &format!("replay fork {parent} --at 2 --actions - --json"), "0\n{\"action\":1}\n");

@@ -156,7 +156,7 @@ fn lanes_that_can_be_resumed_leave_a_node_at_a_wrong_address_at_once() {
         let mut pool = client.open_pool(PoolRequest::new("CartPole-v1", 2)).unwrap();
         pool.reset(&Reset::all()).unwrap();
         pool.step().unwrap();
-        coordinator.hear("Z warn  node one is given sessions last: nobody listens at 127.0.0.1:9");
+        coordinator.hear("Z warn  node one is given sessions last: its host reports that nobody listens at 127.0.0.1:9");
     });
 }
 

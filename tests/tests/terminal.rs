@@ -86,7 +86,9 @@ fn a_listing_begins_with_the_newest_run_on_a_terminal_and_is_in_the_order_of_nam
     assert_eq!(listed, runs.iter().rev().map(String::as_str).collect::<Vec<_>>(), "{text}");
     let piped = succeed(data.path(), "replay ls");
     let piped: Vec<&str> = piped.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(piped.is_sorted(), "{piped:?}");
+    let by_name = json_lines(data.path(), "replay ls --json");
+    let by_name: Vec<&str> = by_name.iter().filter_map(|episode| episode["id"].as_str()).collect();
+    assert_eq!(piped, by_name);
 }
 
 /// `rollhouse replay play` on a terminal of its own.

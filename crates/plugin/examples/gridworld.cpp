@@ -142,7 +142,7 @@ void verdict(const rollhouse_block *block, std::uint32_t lane, rollhouse_verdict
 const rollhouse_plugin_table table = {
     ROLLHOUSE_VERSION, sizeof table, 1,       0,       describe, make,    end,     reset,  step,
     state_hash,        nullptr,      nullptr, nullptr, nullptr,  nullptr, nullptr, render, nullptr,
-    verdict,           nullptr,      nullptr, nullptr};
+    verdict,           nullptr,      nullptr, nullptr, nullptr};
 
 }  // namespace
 
