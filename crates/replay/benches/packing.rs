@@ -67,7 +67,7 @@ fn scene(lane: usize, step: usize, height: usize, width: usize, channels: usize)
         }
     };
     let (play, wall) = (height / 6, height / 14);
-    let bounce = |at: usize, most: usize| if at / most % 2 == 0 { at % most } else { most - at % most };
+    let bounce = |at: usize, most: usize| if (at / most).is_multiple_of(2) { at % most } else { most - at % most };
     fill(play, 0, (height - 2 * play, width), 87);
     fill(play - wall, 0, (wall, width), 236);
     fill(height - play, 0, (wall, width), 236);
@@ -87,7 +87,7 @@ fn header(shape: &[usize]) -> RunHeader {
     let pixels = BoxSpace {
         low: vec![0.0; elements].into(),
         high: vec![255.0; elements].into(),
-        shape: shape.to_vec().into(),
+        shape: shape.to_vec(),
         dtype: DType::U8,
         choices: false,
         parts: None,

@@ -74,7 +74,7 @@ fn frame(lane: usize, number: u64, step: u64) -> Vec<u8> {
 
 /// The last four frames. In odd lanes they stand in another order at each step.
 pub fn stack(lane: usize, number: u64, step: u64) -> Vec<u8> {
-    let order = |at: u64| if lane % 2 == 0 { at } else { (at + step) % 4 };
+    let order = |at: u64| if lane.is_multiple_of(2) { at } else { (at + step) % 4 };
     (0..4).flat_map(|at| frame(lane, number, (step + order(at)).saturating_sub(3))).collect()
 }
 
@@ -105,7 +105,7 @@ impl Shape {
         let pixels = BoxSpace {
             low: vec![0.0; 120].into(),
             high: vec![255.0; 120].into(),
-            shape: STACK.to_vec().into(),
+            shape: STACK.to_vec(),
             dtype: DType::U8,
             choices: false,
             parts: None,

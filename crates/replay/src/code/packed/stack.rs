@@ -20,7 +20,7 @@ impl Stack {
         let row = shape.iter().product::<usize>() * element_bytes;
         let along = |extent: usize, block: usize| {
             let is_stack = move |channels: &usize| {
-                (2 * channels..=MAX_EXTENT).contains(&extent) && extent % channels == 0
+                (2 * channels..=MAX_EXTENT).contains(&extent) && extent.is_multiple_of(*channels)
             };
             let stack = move |channels| Self { block, shift: block / extent * channels };
             [1, 3].into_iter().filter(is_stack).map(stack)
