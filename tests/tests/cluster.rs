@@ -264,7 +264,11 @@ fn a_detached_rollout_goes_on_without_its_command_until_its_owner_or_an_admin_cl
             format!("rollout --connect {connect} --env CartPole-v1 --lanes 8 --steps 1000000000000 --detach");
         let done = run(data(), &line);
         let pool = done.stdout.trim().to_owned();
-        assert!(done.stderr.contains(&format!("`rollhouse close {pool} --connect URL` ends them")), "{}", done.stderr);
+        assert!(
+            done.stderr.contains(&format!("`rollhouse close {pool} --connect URL` ends them")),
+            "{}",
+            done.stderr
+        );
         while json_lines(data(), &sessions).iter().all(|s| s["episodes"] == 0) {
             std::thread::yield_now();
         }

@@ -218,8 +218,7 @@ fn a_terminal_that_says_that_it_takes_pictures_is_sent_the_envs_picture_as_one()
         assert!(!viewer.text().contains("▀▀▀▀"), "{:?}", viewer.text());
         viewer.press(" ", "aused");
         viewer.press("\x1b[F", picture);
-        // Help lies on a picture of cells.
-        viewer.press("?", "▀▀▀▀");
+        viewer.press("?", "go to a step");
         viewer.press("q", picture);
         viewer.press("q", "\x1b[?1049l");
         assert_eq!(viewer.ended().code(), Some(0));

@@ -67,7 +67,8 @@ fn scene(lane: usize, step: usize, height: usize, width: usize, channels: usize)
         }
     };
     let (play, wall) = (height / 6, height / 14);
-    let bounce = |at: usize, most: usize| if (at / most).is_multiple_of(2) { at % most } else { most - at % most };
+    let bounce =
+        |at: usize, most: usize| if (at / most).is_multiple_of(2) { at % most } else { most - at % most };
     fill(play, 0, (height - 2 * play, width), 87);
     fill(play - wall, 0, (wall, width), 236);
     fill(height - play, 0, (wall, width), 236);
