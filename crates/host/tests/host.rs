@@ -247,7 +247,7 @@ fn what_a_lost_worker_said_last_is_told() {
     let mut host = start(&["refuse"], LONG);
     assert_eq!(host.wait(Until::AnyEvent, LONG).unwrap(), Waited::Satisfied);
     let (.., detail) = loss(&mut host);
-    assert!(detail.ends_with("it said last: refused"), "{detail}");
+    assert!(detail.ends_with("its last output: refused"), "{detail}");
 }
 
 #[test]

@@ -234,7 +234,7 @@ fn a_worker_that_dies_as_it_is_launched_is_launched_once_more() {
     let entry = entry(json!({"length": 9, "fault": "die", "lane": 2}), 2).unwrap();
     let Err(refused) = make(&entry, 4) else { panic!("it dies each time") };
     let mut causes = std::iter::successors(Some(&refused as &dyn std::error::Error), |error| error.source());
-    assert!(causes.any(|cause| cause.to_string().contains("it said last: it fell over")), "{refused:?}");
+    assert!(causes.any(|cause| cause.to_string().contains("its last output: it fell over")), "{refused:?}");
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn a_worker_that_writes_over_all_memory_that_it_reaches_costs_its_own_lanes_and_
         if fault != "fill and go on" {
             assert_eq!(gone, lanes(&[0, 1]), "{fault}");
             let why = four.block.late().unwrap().why_lost(1).unwrap();
-            assert!(why.contains("exit status: 5") || why.contains("too long"), "{fault}: {why}");
+            assert!(why.contains("exit status: 5") || why.contains("took longer"), "{fault}: {why}");
         }
         four.revive(gone);
         (0..2).for_each(|lane| four.block.seed(lane, 10 + lane as u64));

@@ -35,10 +35,12 @@ pub(crate) fn run(root: &Path, soak: u32) -> Outcome {
             computing.iter().for_each(|program| run.program(program, processors, behind));
             run.docs();
         });
-        // They wait for half of their time.
-        waiting
-            .iter()
-            .for_each(|program| run.program(program, processors + processors.div_ceil(2), |command| command));
+        for program in &waiting {
+            // Tests that start processes wait for half of their time. The others share a process, of which some count what
+            // it holds.
+            let more = if program.is_of("tests") { processors.div_ceil(2) } else { 0 };
+            run.program(program, processors + more, |command| command);
+        }
     });
     run.sum.into_inner().unwrap_or_else(PoisonError::into_inner).outcome()
 }
