@@ -160,5 +160,7 @@ class Curious(gymnasium.Env):
     """Tells which variables reach it that should not."""
 
     def __init__(self) -> None:
-        told = [name for name in os.environ if name.startswith("ROLLHOUSE") or "KEY" in name]
+        # The mark by which what it starts is found is no secret.
+        names = os.environ.keys() - {"ROLLHOUSE_WORKER"}
+        told = [name for name in names if name.startswith("ROLLHOUSE") or "KEY" in name]
         raise RuntimeError(f"these reach an env: {told}")

@@ -73,7 +73,7 @@ def test_an_html_export_of_a_python_env_says_what_is_true(nodes: LocalCluster, t
             for _ in range(5):
                 envs.step(np.array([2]))
             run = envs.run
-        assert cluster.close_pool(run, timeout=60)["shipped"]
+        assert cluster.close_pool(run, timeout=60)["stored"]
         name = next(info.id for info in rollhouse.replays.open(cluster) if info.run == run)
     line = [str(rollhouse_program()), "replay", "export", name, "--connect", nodes.url, "-o", str(tmp_path / "a.html")]
     subprocess.run(line, check=True, capture_output=True)

@@ -186,7 +186,7 @@ def test_a_package_on_a_node_is_what_gymnasium_steps_and_is_recorded(
         finally:
             there.close()
             here.close()
-        assert cluster.close_pool(there.run, timeout=120)["shipped"]
+        assert cluster.close_pool(there.run, timeout=120)["stored"]
         recorded = rollhouse.replays.open(cluster)
         first = next(info for info in recorded if info.run == there.run and info.lane == 0 and info.number == 0)
         check(recorded.read(first), shown)

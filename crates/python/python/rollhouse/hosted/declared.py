@@ -18,7 +18,9 @@ FIELDS = {"default", "summary"}
 
 def options_among(arguments: Mapping[str, Any], maker: Any) -> dict[str, Any]:
     """Returns those of an env's arguments that its class declares as options and does not take itself."""
-    declared = (getattr(maker, "metadata", None) or {}).get("options")
+    metadata = getattr(maker, "metadata", None)
+    # That of a wrapper is a property of its class.
+    declared = metadata.get("options") if isinstance(metadata, Mapping) else None
     names = arguments.keys() & declared.keys() if isinstance(declared, Mapping) else set()
     if names:
         names -= inspect.signature(maker).parameters.keys()
