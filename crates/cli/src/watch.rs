@@ -115,14 +115,11 @@ struct Line {
     reward: f64,
     terminated: bool,
     truncated: bool,
-    /// Action that led here; absent after a reset.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Action that led here; null after a reset.
     action: Option<Vec<f64>>,
-    /// Numbers of each part of the observation, by its path; absent if they are many, as those of an image.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Numbers of each part of the observation, by its path; null if they are many, as those of an image.
     observation: Option<BTreeMap<String, Vec<f64>>>,
     /// Numbers of the step's infos, by their paths.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     infos: BTreeMap<String, Vec<f64>>,
     state: Vec<f64>,
     replay: Option<ReplayStanding>,
