@@ -143,7 +143,7 @@ fn every_object_has_the_keys_of_the_page_and_no_others() {
     cluster(&mut page, folder.path(), &data, &at);
     // Who has contradicting recordings shows these two; the test of hostile owners does.
     let aside =
-        ["`rollhouse replay quarantine ls`, of an episode", "`rollhouse replay quarantine ls`, of a segment"];
+        ["`rollhouse replay quarantine ls`, of a segment", "`rollhouse replay quarantine ls`, of an episode"];
     let unseen: Vec<&String> = page.tables.keys().filter(|heading| !page.seen.contains(*heading)).collect();
     assert_eq!(unseen, aside);
 }
