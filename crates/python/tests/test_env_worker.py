@@ -41,7 +41,7 @@ class Driven:
         record = RECORD | {"observation": RECORD["observation"][:columns]}
         self._hello = {"env": env, "kwargs": kwargs, "deterministic": declared, "lanes": lanes, "allow": allow}
         self._hello["connect"] = {"retries": 3, "within": 60.0}
-        self._hello |= {"action_mask": None, "options": tried or [], "draw": False, "picture": False}
+        self._hello |= {"action_mask": None, "infos": None, "frames_every": 0, "options": tried or [], "draw": False, "picture": False}
         self._hello["record"] = record | {"generator": GENERATOR if env.endswith("Seeded") else None}
         self.lanes, self.number = lanes, 0
         self.retries: list[int] = []

@@ -522,7 +522,7 @@ class Worker:
         self.played = [False] * self.count
         self.told = describe(envs, hello)
         # Pictures that are to be recorded, by lane, and the steps of each lane's episode.
-        self.frames_every: int = hello.get("frames_every", 0)
+        self.frames_every: int = hello["frames_every"]
         self.paintings: dict[int, bytes] = {}
         self.ages = [0] * self.count
         metadata, action_space = envs[0].metadata, envs[0].action_space
