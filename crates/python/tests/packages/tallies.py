@@ -37,8 +37,8 @@ class Tally(gymnasium.Env):
         if self.steps % 3 == 1:
             info["bonus"] = self.steps
         if self.steps % 4 == 3:
-            # Once it is a number, now it is none.
-            info["speed"] = "fast"
+            # It is said in most steps.
+            del info["speed"]
         if not self.lives:
             info["won"] = 1.0
         return self._seen(), float(self.np_random.uniform()), not self.lives, False, info
