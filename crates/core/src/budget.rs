@@ -368,8 +368,8 @@ mod tests {
         let held = holding(&[("gymnasium:X-v0", 5, 4), ("gymnasium:Y-v0", 2, 2), ("CartPole-v1", 900, 0)]);
         assert_eq!(scales.fits("gymnasium:Z-v0", 3, &held), Ok(()));
         let over = scales.fits("gymnasium:Z-v0", 4, &held).unwrap_err();
-        let told = "max_lanes of `gymnasium:*` is 8: 5 in use, 4 more asked for";
-        assert_eq!(over.to_string(), told);
+        let message = "max_lanes of `gymnasium:*` is 8: 5 in use, 4 more asked for";
+        assert_eq!(over.to_string(), message);
         let over = scales.fits("gymnasium:Y-v0", 1, &held).unwrap_err();
         assert_eq!(over.to_string(), "max_lanes of `gymnasium:Y-v0` is 2: 2 in use, 1 more asked for");
         assert_eq!(scales.fits("CartPole-v1", 60_000, &held), Ok(()));
@@ -382,8 +382,8 @@ mod tests {
         let held = holding(&[("gymnasium:X-v0", 64, 4)]);
         assert_eq!(scales.fits("gymnasium:X-v0", 2, &held), Ok(()));
         let over = scales.fits("gymnasium:X-v0", 3, &held).unwrap_err();
-        let told = "max_processes of `gymnasium:*` is 6: 4 in use, 3 more asked for";
-        assert_eq!(over.to_string(), told);
+        let message = "max_processes of `gymnasium:*` is 6: 4 in use, 3 more asked for";
+        assert_eq!(over.to_string(), message);
         assert_eq!(scales.room("gymnasium:X-v0", 1024, &held), 2);
         assert_eq!(scales.room("gymnasium:X-v0", 1024, &Holdings::default()), 1024, "one session of 4");
     }
@@ -394,9 +394,9 @@ mod tests {
         let (env, held) = ("Heavy-v0", holding(&[("Heavy-v0", 2, 0)]));
         let guessed = scales(1000 << 20, false, &[(env, heavy.clone())]);
         assert_eq!(guessed.fits(env, 1, &held), Ok(()));
-        let told =
+        let message =
             "memory is 1000 MiB for all lanes: 600 MiB in use, 2 lanes of `Heavy-v0` take 600 MiB more";
-        assert_eq!(guessed.fits(env, 2, &held).unwrap_err().to_string(), told);
+        assert_eq!(guessed.fits(env, 2, &held).unwrap_err().to_string(), message);
         assert_eq!(guessed.fits("a:B", 60_000, &held), Ok(()), "nobody knows what it weighs");
         let stated = scales(1000 << 20, true, &[(env, heavy)]);
         assert!(stated.fits("a:B", 60_000, &held).is_err());

@@ -221,8 +221,8 @@ impl EnvSpec {
         self.info_channels.iter().any(|channel| channel.role.is_in_first_rows())
     }
 
-    /// Returns the spec with info channels of what the env says beside what it does. Its hash is another then, so that nodes
-    /// on which an env says other things are told apart.
+    /// Returns the spec with info channels of what the env says beside what it does. Its hash is another then: where an
+    /// env says other things, a node has another one.
     #[must_use]
     pub fn with_remarks(mut self, remarks: Vec<ColumnSpec>) -> Self {
         debug_assert!(remarks.iter().all(|channel| channel.role.is_remark()), "remarks alone");

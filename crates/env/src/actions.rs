@@ -454,9 +454,9 @@ mod tests {
             assert_eq!(check.first_bad(ColumnRef::F32(&values), |_| true).map(|b| b.lane), Some(1));
             assert_eq!(check.first_bad(ColumnRef::F32(&values), |lane| lane != 1), None);
         }
-        let told =
+        let message =
             |bad| check.first_bad(ColumnRef::F32(&[0.0, 0.0, 0.0, bad]), |_| true).unwrap().to_string();
-        assert_eq!(told(f32::NAN), "action NaN in element 1 of lane 1 is not a finite number");
+        assert_eq!(message(f32::NAN), "action NaN in element 1 of lane 1 is not a finite number");
         // Actions of another type are none.
         assert!(!check.all_good(ColumnRef::F64(&[0.0, 0.0])));
     }

@@ -12,8 +12,8 @@ pub(crate) enum Urgency {
 }
 
 impl Urgency {
-    /// Returns the urgency of a session that plays by itself, which is the so-manieth of its owner on the node. Nobody
-    /// waits for its steps, so that it yields to whoever is waited for. An owner's n-th has an n-th of what the first one
+    /// Returns the urgency of a session that plays by itself, the owner's `number`-th on the node. Nobody waits for its
+    /// steps, so that it yields to whoever is waited for. An owner's n-th has an n-th of what the first one
     /// has: one with many sessions takes little more than one with few.
     pub(crate) const fn of_rollout(number: u64) -> Self {
         let steps = BELOW_OTHERS + STEPS_TO_HALVE * number.next_power_of_two().ilog2() as i32;

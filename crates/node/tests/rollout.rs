@@ -85,9 +85,9 @@ fn looked_at(priorities: SyncSender<i32>) -> EnvEntry {
 /// Cause: threads of all sessions were as urgent. Fix: those that nobody waits for yield, the more an owner has.
 #[test]
 fn sessions_that_play_by_themselves_yield_to_others_the_more_of_them_an_owner_has() {
-    let (told, priorities) = std::sync::mpsc::sync_channel(8);
+    let (sender, priorities) = std::sync::mpsc::sync_channel(8);
     let registry = Registry::default();
-    registry.register(looked_at(told)).unwrap();
+    registry.register(looked_at(sender)).unwrap();
     let cluster = Cluster::start(|config| config.registry = Arc::new(registry));
     let goal = Goal::Batches(u64::MAX);
     let priority = |owner, pool| {

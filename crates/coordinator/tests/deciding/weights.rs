@@ -102,8 +102,8 @@ fn a_pool_beyond_a_limit_waits_or_is_refused_with_the_limit_and_what_is_taken() 
     assert_eq!(lanes(&stage.spread(1, 10, Spread::Even).unwrap()), [("a", 5), ("b", 5)].into());
     let refusal = stage.spread(2, 7, Spread::Even).unwrap_err();
     assert_eq!(refusal.code, RefusalCode::Busy);
-    let told = "node `a`: max_lanes of `CartPole-v1` is 8: 5 in use, 7 more asked for";
-    assert!(refusal.message.contains(told), "{refusal}");
+    let message = "node `a`: max_lanes of `CartPole-v1` is 8: 5 in use, 7 more asked for";
+    assert!(refusal.message.contains(message), "{refusal}");
     assert_eq!(lanes(&stage.spread(3, 6, Spread::Even).unwrap()), [("a", 3), ("b", 3)].into());
     let refusal = stage.spread(4, 17, Spread::Even).unwrap_err();
     assert_eq!(refusal.code, RefusalCode::BadRequest);
@@ -114,8 +114,8 @@ fn a_pool_beyond_a_limit_waits_or_is_refused_with_the_limit_and_what_is_taken() 
         assert!(stage.spread(pool, 2, Spread::Even).is_ok());
     }
     let refusal = stage.spread(3, 1, Spread::Even).unwrap_err();
-    let told = "max_processes of `CartPole-v1` is 4: 4 in use, 1 more asked for";
-    assert!(refusal.message.contains(told), "{refusal}");
+    let message = "max_processes of `CartPole-v1` is 4: 4 in use, 1 more asked for";
+    assert!(refusal.message.contains(message), "{refusal}");
 }
 
 #[test]

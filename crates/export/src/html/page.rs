@@ -179,7 +179,7 @@ impl Page<'_> {
             format!("{error}{}", source.unwrap_or_default())
         };
         match (self.missing, self.seeker.refused()) {
-            // It could be elsewhere, by commands that are told an interpreter.
+            // It could be elsewhere, by commands that name an interpreter.
             (_, Some(RecomputeError::Simulate(SimulateError::NotHosted { env }))) => Some(format!(
                 "The env is not recomputed: {env} is one of a Python package, which exports do not import, and this is \
                  what was recorded."

@@ -35,7 +35,7 @@ pub struct EpisodeInfo {
     pub result: GameResult,
     /// The env's own score, if it has one.
     pub score: Option<f64>,
-    /// Wall clock of the first step, to 100 ms, in milliseconds since 1970.
+    /// Wall clock of the first step, to 100 ms (to 1 s where images are packed), in milliseconds since 1970.
     pub started_ms: u64,
     /// The episode's share of the bytes on disk, estimated from the chunk in which it ended.
     pub bytes: u64,
