@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +20,26 @@ TEST_ALL = "ROLLHOUSE_TEST_ALL"
 """The environment variable that `cargo xtask test --all` sets."""
 
 TEST_API = "ROLLHOUSE_TEST_API"
-"""The variable that is set where another Gymnasium is tried: what uses none of its API runs on the newest alone."""
+"""The variable that is set where another Gymnasium is tried: only what meets its API runs there, in `API`."""
+
+# Files whose tests hold vector envs, spaces, wrappers and infos to what Gymnasium does. On the oldest Gymnasium, `--all` runs the
+# others too.
+API = {
+    "test_action_masks.py",
+    "test_embedded_bad_input.py",
+    "test_embedded_contract.py",
+    "test_embedded_equality.py",
+    "test_embedded_wrappers.py",
+    "test_empty_columns.py",
+    "test_env_words.py",
+    "test_first_reset.py",
+    "test_hosted.py",
+    "test_info_columns.py",
+    "test_lane_attributes.py",
+    "test_own_spaces.py",
+    "test_remarks.py",
+    "test_step_columns.py",
+}
 
 # Files whose tests measure time, interrupt, or count processes: nothing runs beside them.
 ALONE = {
@@ -34,6 +54,8 @@ ALONE = {
     "test_shared_memory.py",
 }
 
+TRANSPORTS = ("quic", "shm")
+
 # Packages that only `cargo xtask test --all` installs, by marker.
 HEAVY = {
     "torch": ("torch",),
@@ -42,20 +64,37 @@ HEAVY = {
 }
 
 
-def uses_gymnasium(item: pytest.Item) -> bool:
-    """Whether the test's file has imported something of Gymnasium's, and starts no cluster."""
-    named = (getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(item.module).values())
-    return any(str(name).partition(".")[0] == "gymnasium" for name in named) and "test_cluster" not in item.path.name
+def by_one_transport(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests of which each runs by one transport of `cluster`: those of a file alternate."""
+    seen: Counter[tuple[Path, str]] = Counter()
+    kept = []
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        transport = callspec.params.get("cluster") if callspec is not None else None
+        if transport is None:
+            kept.append(item)
+            continue
+        # Pytest has all tests of one transport before those of the other.
+        place = seen[item.path, transport]
+        seen[item.path, transport] += 1
+        if TRANSPORTS[place % len(TRANSPORTS)] == transport:
+            kept.append(item)
+    return kept
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skips what needs a package that is not installed, naming it, and what takes long unless all tests are wanted. Marks
-    what runs alone; leaves out what does not concern another Gymnasium where that is what is tried."""
+    what runs alone; leaves out what does not concern another Gymnasium where that is what is tried, and, unless all tests
+    are wanted or some are named, the second transport of each."""
     everything = bool(os.environ.get(TEST_ALL))
+    kept = items
     if os.environ.get(TEST_API):
-        others = [item for item in items if not uses_gymnasium(item)]
-        items[:] = [item for item in items if uses_gymnasium(item)]
-        config.hook.pytest_deselected(items=others)
+        kept = [item for item in kept if item.path.name in API]
+    if not everything and not any("::" in argument for argument in config.args):
+        kept = by_one_transport(kept)
+    ran = {id(item) for item in kept}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in ran])
+    items[:] = kept
     for item in items:
         if item.path.name in ALONE:
             item.add_marker(pytest.mark.alone)
@@ -78,9 +117,9 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield cluster
 
 
-@pytest.fixture(scope="module", params=["quic", "shm"])
+@pytest.fixture(scope="module", params=TRANSPORTS)
 def cluster(nodes: LocalCluster, request: pytest.FixtureRequest) -> Iterator[rollhouse.Cluster]:
-    """Those nodes, by either transport."""
+    """Those nodes, by either transport (`by_one_transport`)."""
     with rollhouse.connect(nodes.url, transport=request.param, timeout=120) as connected:
         yield connected
 

@@ -122,7 +122,7 @@ def test_a_rollout_of_a_declared_env_is_recorded_with_everything_and_its_hashes(
 
 @pytest.mark.parametrize(
     ("id", "steps"),
-    [("walks:Walk", 3000), pytest.param("gymnasium:HalfCheetah-v5", 2600, marks=pytest.mark.adapters("mujoco"))],
+    [("walks:Walk", 1200), pytest.param("gymnasium:HalfCheetah-v5", 2600, marks=pytest.mark.adapters("mujoco"))],
 )
 def test_two_of_three_nodes_that_are_killed_change_no_number(tmp_path: Path, id: str, steps: int) -> None:
     make = walks.Walk if id == "walks:Walk" else partial(gymnasium.make, "HalfCheetah-v5")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,12 +103,18 @@ class Recorded:
         return self.run("replay", "verify", "--python", sys.executable, *arguments)
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> Recorded:
-    """Nine episodes of `walks:Walk`, each of which goes on behind step 90."""
-    folder = Recorded(tmp_path)
-    folder.rollout("walks:Walk")
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("original")
+    Recorded(folder).rollout("walks:Walk")
     return folder
+
+
+@pytest.fixture
+def recorded(original: Path, tmp_path: Path) -> Recorded:
+    """Nine episodes of `walks:Walk`, each of which goes on behind step 90: a copy, which a test may change."""
+    shutil.copytree(original / "data", tmp_path / "data")
+    return Recorded(tmp_path)
 
 
 def test_every_episode_of_a_python_env_is_played_again_and_compared(recorded: Recorded) -> None:
