@@ -1,7 +1,7 @@
 """Packages of envs that others use, here and on nodes: what `SyncVectorEnv` gives, recorded and exported.
 
-The table of docs/trainers.md names them. They are too large to be installed for every change: `cargo xtask test --all` installs all
-but NLE, which asks for another Gymnasium.
+The table of docs/trainers.md names them. They are too large to be installed for every change: `cargo xtask test --all` installs
+them, NLE without what it asks for, which is another Gymnasium.
 """
 
 from __future__ import annotations
