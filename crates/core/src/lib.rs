@@ -73,7 +73,7 @@ pub use owned_bytes::OwnedBytes;
 pub use panic::{contained, panic_message};
 pub use parent::Parent;
 pub use parts::InexactPart;
-pub use past::{Began, Past, PastEvent};
+pub use past::{Began, Past, PastEvent, PlayedActions};
 pub use pauses::{Pauses, jitter};
 pub use plain::{is_plain, plain, plain_json, plain_line};
 pub use plugin::Plugin;

@@ -24,6 +24,15 @@ pub struct Past {
     pub what: PastEvent,
 }
 
+/// Steps of a lane, with the action of each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlayedActions {
+    /// Number of steps. The actions do not tell it where one has no element.
+    pub count: usize,
+    /// One row of the action space's column for each step.
+    pub actions: ColumnData,
+}
+
 /// Kind of event in a lane's past.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PastEvent {
@@ -35,8 +44,8 @@ pub enum PastEvent {
         /// seeds every episode.
         start: Start,
     },
-    /// The lane took these actions, each of them one row of the action space's column.
-    Played(ColumnData),
+    /// The lane stepped.
+    Played(PlayedActions),
     /// The lane was changed by this call.
     Called(Call),
     /// The lane's state had this hash at that time.

@@ -12,8 +12,8 @@ use common::header;
 use proptest::prelude::*;
 use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_CALLS_OF_STEP};
 use rollhouse_core::{
-    AutoresetMode, Began, Call, ColumnData, ColumnMut, Interruption, LaneState, Past, PastEvent, RecordRule,
-    SeedSchedule, random_bits,
+    AutoresetMode, Began, Call, ColumnData, ColumnMut, Interruption, LaneState, Past, PastEvent,
+    PlayedActions, RecordRule, SeedSchedule, random_bits,
 };
 use rollhouse_engine::{
     CallFault, CallRefused, Engine, EngineConfig, LogEvent, Reset, ResumeError, StepError,
@@ -344,7 +344,8 @@ proptest! {
             let waiting: Vec<bool> = first.lane_states().unwrap().iter().map(|&s| s != LaneState::Playing).collect();
             let (lanes, actions) = game.step(&mut first, step);
             for (&lane, &action) in lanes.iter().zip(&actions).filter(|(lane, _)| !waiting[**lane as usize]) {
-                past.push(Past { lane, what: PastEvent::Played(ColumnData::I64(vec![action])) });
+                let actions = ColumnData::I64(vec![action]);
+                past.push(Past { lane, what: PastEvent::Played(PlayedActions { count: 1, actions }) });
             }
             take(&first, &mut past, &mut events);
         }

@@ -9,16 +9,21 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rollhouse_core::{
-    AutoresetMode, Began, ColumnData, Distribution, Interruption, OptionValue, Options, Outcome, Past,
-    PastEvent, RecordRule, RunId, SeedSchedule, Start, random_bits,
+    AutoresetMode, Began, ColumnData, ColumnMut, ColumnRef, Determinism, Distribution, EnvSpec, Interruption,
+    OptionValue, Options, Outcome, Past, PastEvent, PlayedActions, RecordRule, RunId, SeedSchedule, Space,
+    Start, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, LogEvent, Received, Reset, ResumeError, StepError};
 use rollhouse_env::testing::{Timing, late};
-use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_env::{Env, EnvEntry, Generator, Registry, StepResult};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
     EpisodeInfo, Library, PolicyInfo, Query, Recorder, RecorderConfig, RunHeader, Verification,
 };
+
+fn played(count: usize, actions: ColumnData) -> PastEvent {
+    PastEvent::Played(PlayedActions { count, actions })
+}
 
 /// What an owner keeps of its lanes: all that ever happened.
 #[derive(Default)]
@@ -29,7 +34,7 @@ struct Log {
 
 impl Log {
     fn played(&mut self, lane: usize, action: ColumnData) {
-        self.past.push(Past { lane: lane as u32, what: PastEvent::Played(action) });
+        self.past.push(Past { lane: lane as u32, what: played(1, action) });
     }
 
     fn take(&mut self, engine: &Engine) {
@@ -332,8 +337,8 @@ fn a_state_that_differs_is_told_with_lane_step_and_both_hashes() {
     game.begin(&mut engine, &mut log);
     (0..100).for_each(|turn| drop(game.turn(&mut engine, &mut log, turn)));
     let mut past = log.last(1);
-    let played = past.iter_mut().find(|past| past.lane == 1 && matches!(past.what, PastEvent::Played(_)));
-    played.unwrap().what = PastEvent::Played(ColumnData::F32(vec![0.123]));
+    let first = past.iter_mut().find(|past| past.lane == 1 && matches!(past.what, PastEvent::Played(_)));
+    first.unwrap().what = played(1, ColumnData::F32(vec![0.123]));
     let error = game.engine().replay(past).unwrap_err();
     let ResumeError::Differs { lane: 1, number: 0, step: 64, wanted, found } = error else {
         panic!("{error}")
@@ -345,22 +350,87 @@ fn a_state_that_differs_is_told_with_lane_step_and_both_hashes() {
     );
 }
 
+/// An env whose action has no element; its observation is the number of its steps.
+struct Ticking(u64);
+
+impl Env for Ticking {
+    fn reset(&mut self, _: &mut Generator, obs: &mut [ColumnMut<'_>]) {
+        self.0 = 0;
+        obs[0].as_f32_mut().unwrap()[0] = 0.0;
+    }
+
+    fn step(
+        &mut self,
+        _: &mut Generator,
+        _: ColumnRef<'_>,
+        obs: &mut [ColumnMut<'_>],
+        _: &mut [ColumnMut<'_>],
+    ) -> StepResult {
+        self.0 += 1;
+        obs[0].as_f32_mut().unwrap()[0] = self.0 as f32;
+        StepResult { reward: 1.0, terminated: false, truncated: false }
+    }
+
+    fn state_hash(&self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// Symptom: lanes whose action has no element stood at the reset after their node was lost. Cause: how often they stepped was
+/// counted in elements of their actions. Fix: the past has the number of steps.
+#[test]
+fn lanes_whose_action_has_no_element_play_their_steps_again() {
+    let spec = EnvSpec {
+        id: "Ticking-v0".into(),
+        summary: String::new(),
+        observation_space: Space::f32_box(&[0.0], &[1e9]).into(),
+        action_space: Space::f32_box(&[], &[]),
+        observation_names: vec!["steps".into()],
+        action_names: vec![],
+        max_episode_steps: None,
+        determinism: Determinism::Deterministic,
+        methods: Vec::new(),
+        options: vec![],
+        info_channels: vec![],
+        dynamics_hash: 0,
+    };
+    let entry = Arc::new(EnvEntry::per_lane(spec, |_| Ok(Ticking(0))));
+    let mut engine = Engine::new(&entry, EngineConfig::new(2), None).unwrap();
+    let of = |lane, what| Past { lane, what };
+    let begun = |lane| of(lane, PastEvent::Began { number: 0, start: Start::seeded(1) });
+    let none = || ColumnData::F32(Vec::new());
+    let past = vec![
+        begun(0),
+        begun(1),
+        of(0, played(3, none())),
+        of(0, PastEvent::Stood(3)),
+        of(1, played(7, none())),
+    ];
+    engine.replay(past).unwrap();
+    engine.step().unwrap();
+    assert_eq!(engine.frame().unwrap().obs(0).as_f32().unwrap(), [4.0, 8.0]);
+}
+
 #[test]
 fn what_cannot_have_happened_is_refused() {
     let game = cartpole(2);
-    let played = |lane| Past { lane, what: PastEvent::Played(ColumnData::I64(vec![0])) };
+    let of = |lane, count, actions| Past { lane, what: played(count, actions) };
+    let step_of = |lane| of(lane, 1, ColumnData::I64(vec![0]));
     let refused = |past: Vec<Past>| game.engine().replay(past).unwrap_err();
-    assert_eq!(refused(vec![played(2)]), ResumeError::NoSuchLane { lane: 2, lanes: 2 });
-    assert_eq!(refused(vec![played(1)]), ResumeError::NotPlaying { lane: 1, next: 0 });
-    assert_eq!(
-        refused(vec![Past { lane: 0, what: PastEvent::Played(ColumnData::F32(vec![0.0])) }]),
-        ResumeError::Column { lane: 0 }
-    );
-    let bad = refused(vec![Past { lane: 1, what: PastEvent::Played(ColumnData::I64(vec![7])) }]);
+    assert_eq!(refused(vec![step_of(2)]), ResumeError::NoSuchLane { lane: 2, lanes: 2 });
+    assert_eq!(refused(vec![step_of(1)]), ResumeError::NotPlaying { lane: 1, next: 0 });
+    for (count, actions) in [
+        (1, ColumnData::F32(vec![0.0])),
+        (2, ColumnData::I64(vec![0])),
+        (usize::MAX, ColumnData::I64(vec![0])),
+    ] {
+        assert_eq!(refused(vec![of(0, count, actions)]), ResumeError::Column { lane: 0 });
+    }
+    let bad = refused(vec![of(1, 1, ColumnData::I64(vec![7]))]);
     assert!(matches!(&bad, ResumeError::Action(bad) if bad.lane == 1), "{bad}");
     let begun = Past { lane: 0, what: PastEvent::Began { number: u64::MAX, start: Default::default() } };
     // More steps than the episode has.
-    let long = Past { lane: 0, what: PastEvent::Played(ColumnData::I64(vec![0; 200])) };
+    let long = of(0, 200, ColumnData::I64(vec![0; 200]));
     assert_eq!(refused(vec![begun, long]), ResumeError::NotPlaying { lane: 0, next: 0 });
     let mut engine = game.engine();
     engine.reset(&Reset::all()).unwrap();

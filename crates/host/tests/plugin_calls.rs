@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_CALL_BYTES};
 use rollhouse_core::{
     Began, Call, ColumnData, ColumnMut, ColumnRef, Interruption, LaneState, Options, Past, PastEvent,
-    RecordRule, RunId, SeedSchedule, random_bits,
+    PlayedActions, RecordRule, RunId, SeedSchedule, random_bits,
 };
 use rollhouse_engine::{CallFault, CallRefused, Engine, EngineConfig, LogEvent, Reset};
 use rollhouse_env::{CallError, EnvEntry};
@@ -170,8 +170,9 @@ fn a_session_in_workers_goes_on_from_a_past_with_calls_where_a_trusted_one_stood
                 1 => called("shake", "null"),
                 _ => {}
             }
-            let action = ColumnData::I64(vec![chosen(lane, number)]);
-            past.push(Past { lane: lane as u32, what: PastEvent::Played(action) });
+            let actions = ColumnData::I64(vec![chosen(lane, number)]);
+            let played = PastEvent::Played(PlayedActions { count: 1, actions });
+            past.push(Past { lane: lane as u32, what: played });
         }
         step(&mut first, number);
         take(&first, &mut past);

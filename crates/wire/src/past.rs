@@ -13,10 +13,12 @@
 //! | 16 | 24 | began, lost only: number of the episode, seed, words drawn (u64 each) |
 //!
 //! Actions follow a record of kind 2 as a column does, and name and payload, both UTF-8, one of kind 5; either is filled up
-//! with zeros to a multiple of 8 bytes.
+//! with zeros to a multiple of 8 bytes. Actions without an element have no bytes; a record has at most 262,144 of them.
 
 use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_METHOD_NAME_BYTES};
-use rollhouse_core::{Call, ColumnData, ColumnRef, ColumnSpec, Past, PastEvent, Start};
+use rollhouse_core::{Call, ColumnData, ColumnRef, ColumnSpec, Past, PastEvent, PlayedActions, Start};
+
+use crate::limits::MAX_PAST_BYTES;
 
 /// The reason why bytes are not records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +29,8 @@ pub enum PastError {
         /// Offset at which the record begins.
         at: usize,
     },
-    /// A record has a kind or flags that no version knows, or something in the bytes that must be zero.
+    /// A record has a kind or flags that no version knows, something in the bytes that must be zero, or more actions without
+    /// an element than one may have.
     #[error("no record of the past at byte {at}")]
     Unknown {
         /// Offset at which the record begins.
@@ -35,8 +38,8 @@ pub enum PastError {
     },
 }
 
-/// Appends a record; its actions are rows of that column.
-pub fn put_past(out: &mut Vec<u8>, lane: u32, event: &PastEvent, action: &ColumnSpec) {
+/// Appends a record.
+pub fn put_past(out: &mut Vec<u8>, lane: u32, event: &PastEvent) {
     let (kind, flags, word, numbers) = match event {
         PastEvent::Began { number, start } => {
             (BEGAN, half_flag(*start), half(*start), numbers(*number, *start))
@@ -49,8 +52,8 @@ pub fn put_past(out: &mut Vec<u8>, lane: u32, event: &PastEvent, action: &Column
             (LOST, half_flag(*start) | (u8::from(*held) * HELD), half(*start), numbers(*next, *start))
         }
     };
-    if let PastEvent::Played(actions) = event {
-        return put_played(out, lane, actions.as_ref(), actions.len() / action.elements().max(1));
+    if let PastEvent::Played(PlayedActions { count, actions }) = event {
+        return put_played(out, lane, actions.as_ref(), *count);
     }
     put_head(out, lane, kind, flags, word);
     for number in numbers.into_iter().flatten() {
@@ -136,14 +139,18 @@ fn read_record(bytes: &[u8], at: usize, action: &ColumnSpec) -> Result<(Past, us
             (PastEvent::Began { number, start }, HEAD_BYTES + 24)
         }
         PLAYED => {
-            let length = (value as usize).checked_mul(action.row_bytes()).ok_or(cut)?;
+            let count = value as usize;
+            if action.row_bytes() == 0 && count > MAX_PAST_BYTES {
+                return Err(unknown);
+            }
+            let length = count.checked_mul(action.row_bytes()).ok_or(cut)?;
             let filled = length.checked_next_multiple_of(8).ok_or(cut)?;
             let mut actions = ColumnData::zeros(action.dtype, 0);
             let taken = rest.get(..filled).is_some() && actions.extend_le(&rest[..length]);
             if !taken {
                 return Err(cut);
             }
-            (PastEvent::Played(actions), HEAD_BYTES + filled)
+            (PastEvent::Played(PlayedActions { count, actions }), HEAD_BYTES + filled)
         }
         CALLED => {
             let (call, filled) = read_call(rest, flags.into(), value as usize, (cut, unknown))?;
@@ -209,6 +216,19 @@ mod tests {
         spec.action_column()
     }
 
+    #[test]
+    fn actions_without_an_element_are_counted_and_have_a_limit() {
+        let none = ColumnSpec { shape: vec![0], ..action() };
+        let event = |count| PastEvent::Played(PlayedActions { count, actions: ColumnData::F32(Vec::new()) });
+        for (count, wanted) in [(0, true), (7, true), (MAX_PAST_BYTES, true), (MAX_PAST_BYTES + 1, false)] {
+            let mut bytes = Vec::new();
+            put_past(&mut bytes, 3, &event(count));
+            let read = read_past(&bytes, &none);
+            let expected = Ok(vec![Past { lane: 3, what: event(count) }]);
+            assert_eq!(read, if wanted { expected } else { Err(PastError::Unknown { at: 0 }) }, "{count}");
+        }
+    }
+
     fn starts() -> impl Strategy<Value = Start> {
         (any::<u64>(), any::<u64>(), any::<Option<u32>>()).prop_map(|(seed, words, half)| Start {
             seed,
@@ -220,7 +240,10 @@ mod tests {
     fn events() -> impl Strategy<Value = PastEvent> {
         prop_oneof![
             (any::<u64>(), starts()).prop_map(|(number, start)| PastEvent::Began { number, start }),
-            (0usize..5).prop_map(|rows| PastEvent::Played(ColumnData::F32(vec![0.5; rows * 3]))),
+            (0usize..5).prop_map(|count| PastEvent::Played(PlayedActions {
+                count,
+                actions: ColumnData::F32(vec![0.5; count * 3])
+            })),
             any::<u32>().prop_map(PastEvent::Stood),
             ("[a-z]{1,64}", ".{0,40}")
                 .prop_map(|(method, payload)| PastEvent::Called(Call { method, payload })),
@@ -238,7 +261,7 @@ mod tests {
             events in prop::collection::vec((any::<u32>(), events()), 0..12), cut in 1usize..40,
         ) {
             let mut bytes = Vec::new();
-            events.iter().for_each(|(lane, event)| put_past(&mut bytes, *lane, event, &action()));
+            events.iter().for_each(|(lane, event)| put_past(&mut bytes, *lane, event));
             prop_assert!(bytes.len().is_multiple_of(8));
             let records = read_past(&bytes, &action()).unwrap();
             let read: Vec<_> = records.into_iter().map(|record| (record.lane, record.what)).collect();
@@ -253,7 +276,7 @@ mod tests {
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(prop_oneof![Just(0u8), 0u8..6, any::<u8>()], 0..200)) {
             if let Ok(records) = read_past(&bytes, &action()) {
                 let mut again = Vec::new();
-                records.iter().for_each(|record| put_past(&mut again, record.lane, &record.what, &action()));
+                records.iter().for_each(|record| put_past(&mut again, record.lane, &record.what));
                 prop_assert_eq!(again.len(), bytes.len());
             }
         }

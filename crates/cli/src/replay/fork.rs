@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollhouse_core::{
-    ColumnData, Interruption, Outcome, Parent, Past, PastEvent, SeedSchedule, open_regular,
+    ColumnData, Interruption, Outcome, Parent, Past, PastEvent, PlayedActions, SeedSchedule, open_regular,
 };
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::EnvEntry;
@@ -200,7 +200,8 @@ impl<'a> Fork<'a> {
         marks.sort_by_key(|(age, _)| *age);
         for (to, event) in marks {
             let (first, last) = (from as usize * elements, to as usize * elements);
-            past.push(PastEvent::Played(actions.as_ref().slice(first, last).into()));
+            let actions = actions.as_ref().slice(first, last).into();
+            past.push(PastEvent::Played(PlayedActions { count: (to - from) as usize, actions }));
             past.extend(event);
             from = to;
         }

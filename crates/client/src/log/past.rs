@@ -68,12 +68,12 @@ impl PastReader {
             let number = lane as u32;
             match event {
                 Event::Began { number: of, start } => {
-                    put_past(out, number, &PastEvent::Began { number: of, start }, &log.action);
+                    put_past(out, number, &PastEvent::Began { number: of, start });
                 }
-                Event::Called(call) => put_past(out, number, &PastEvent::Called(call), &log.action),
-                Event::Stood(hash) => put_past(out, number, &PastEvent::Stood(hash), &log.action),
+                Event::Called(call) => put_past(out, number, &PastEvent::Called(call)),
+                Event::Stood(hash) => put_past(out, number, &PastEvent::Stood(hash)),
                 Event::Lost { next, start, held } => {
-                    put_past(out, number, &PastEvent::Lost { next, start, held }, &log.action);
+                    put_past(out, number, &PastEvent::Lost { next, start, held });
                 }
                 Event::Played { from, to } => {
                     let room = until - out.len() - HEAD_BYTES;

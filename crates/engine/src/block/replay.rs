@@ -35,11 +35,11 @@ impl BlockPast {
     fn take_action(&mut self, lane: usize, actions: &mut ColumnData) {
         let Some(PastEvent::Played(played)) = self.lanes[lane].front() else { return };
         let (elements, row) = (self.elements, self.taken[lane]);
-        let action = played.as_ref().slice(row * elements, (row + 1) * elements);
+        let action = played.actions.as_ref().slice(row * elements, (row + 1) * elements);
         let set = actions.set_row(lane, elements, action);
         debug_assert!(set, "columns of one type, and a row of the block");
         self.taken[lane] += 1;
-        if self.taken[lane] * elements >= played.as_ref().len() {
+        if self.taken[lane] >= played.count {
             self.taken[lane] = 0;
             self.lanes[lane].pop_front();
         }
@@ -89,7 +89,7 @@ impl Block {
         for lane in 0..past.lanes.len() {
             while let Some(what) = past.lanes[lane].front() {
                 match what {
-                    PastEvent::Played(actions) if actions.as_ref().is_empty() => {}
+                    PastEvent::Played(played) if played.count == 0 => {}
                     PastEvent::Played(_) => {
                         self.refuse_idle(lane)?;
                         stepped.insert(lane);

@@ -99,9 +99,9 @@ impl Engine {
             if lane >= lanes {
                 return Err(ResumeError::NoSuchLane { lane, lanes });
             }
-            if let PastEvent::Played(actions) = &what {
-                let column = actions.as_ref();
-                if column.dtype() != dtype || !column.len().is_multiple_of(elements) {
+            if let PastEvent::Played(played) = &what {
+                let column = played.actions.as_ref();
+                if column.dtype() != dtype || played.count.checked_mul(elements) != Some(column.len()) {
                     return Err(ResumeError::Column { lane });
                 }
                 if let Some(bad) = self.check.first_bad(column, |_| true) {

@@ -203,7 +203,7 @@ impl Camera {
 }
 
 /// Most bytes of an observation and a picture that are shown at once: with the rest they fit an envelope.
-const MAX_SHOWN_BYTES: usize = 112 << 10;
+pub(crate) const MAX_SHOWN_BYTES: usize = 112 << 10;
 
 /// Steps between two attempts at a failed wish: a lane that has failed or played its quota has no episode.
 const HOLD_MOVES: u64 = 64;
@@ -316,7 +316,7 @@ fn row_bytes(column: ColumnRef<'_>, row: usize, rows: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use rollhouse_core::{Claimant, Past, PastEvent};
+    use rollhouse_core::{Claimant, Past, PastEvent, PlayedActions};
     use rollhouse_engine::{EngineConfig, Reset};
     use rollhouse_env::Registry;
 
@@ -353,7 +353,9 @@ mod tests {
                 Begin::Reset => {
                     let (number, start) = (snapshot.tape.number(), snapshot.start);
                     let began = Past { lane: 0, what: PastEvent::Began { number, start } };
-                    again.replay(vec![began, Past { lane: 0, what: PastEvent::Played(actions) }]).unwrap();
+                    let count = actions.as_ref().len();
+                    let played = PastEvent::Played(PlayedActions { count, actions });
+                    again.replay(vec![began, Past { lane: 0, what: played }]).unwrap();
                 }
                 Begin::Step(begin) => {
                     again.reset(&Reset::seeded(0, 1)).unwrap();
