@@ -142,27 +142,26 @@ impl AsyncWatch {
         let answer = loop {
             let mut answer: SoFarAnswer = self.ask(SoFarParams::METHOD, &SoFarParams { lane, from }).await?;
             if let Some(rows) = answer.rows.take() {
-                let SoFarRows { first_obs, obs, rewards, pictures } = rows;
-                let all = shown.get_or_insert_with(|| SoFarRows { first_obs, ..SoFarRows::default() });
-                all.obs.extend(obs);
-                all.rewards.extend(rewards);
-                all.pictures.extend(pictures);
+                let all = shown.get_or_insert_default();
+                add_rows(all, rows, &answer.from);
             }
-            let before = actions.len();
-            let whole = actions.extend_le(&answer.actions)
-                && (if elements == 0 { actions.is_empty() } else { actions.len().is_multiple_of(elements) });
-            // Actions without an element have nothing to be sent.
-            from = actions.len().checked_div(elements).map_or(answer.steps, |rows| rows as u64);
-            if !whole || from > answer.steps || from < answer.steps && actions.len() == before {
+            let (before, was_all) = (from, from == answer.steps);
+            let taken = actions.extend_le(&answer.actions);
+            from = match &shown {
+                Some(rows) => rows.rewards.len() as u64,
+                // Actions without an element have nothing to be sent.
+                None => actions.len().checked_div(elements).map_or(answer.steps, |rows| rows as u64),
+            };
+            let whole = taken && actions.len() as u64 == from * elements as u64;
+            if !whole || from > answer.steps || from < answer.steps && from == before {
                 return Err(unlike("the actions of an episode"));
             }
-            if from == answer.steps {
+            // A wide first observation comes alone, behind the last step.
+            let lacks_first = shown.as_ref().is_some_and(|rows| rows.first_obs.is_empty());
+            if from == answer.steps && (was_all || !lacks_first || self.row_bytes() == 0) {
                 break answer;
             }
         };
-        if let (Some(rows), SoFarFrom::Step(at)) = (&mut shown, &answer.from) {
-            rows.first_obs.clone_from(&at.obs);
-        }
         let steps = shown.map(|rows| self.steps_of(rows, answer.steps)).transpose()?;
         let (start, from) = match answer.from {
             SoFarFrom::Reset(start) => (start.into(), None),
@@ -225,14 +224,17 @@ impl AsyncWatch {
         }))
     }
 
+    /// Returns the bytes of an observation.
+    fn row_bytes(&self) -> usize {
+        self.opened.spec.obs_columns().iter().map(ColumnSpec::row_bytes).sum()
+    }
+
     /// Returns what a lane showed in `steps` steps.
     fn steps_of(&self, rows: SoFarRows, steps: u64) -> Result<Steps, WatchError> {
         let SoFarRows { first_obs, obs, rewards, pictures } = rows;
         let spec = &self.opened.spec;
-        let columns = spec.obs_columns();
-        let row: usize = columns.iter().map(ColumnSpec::row_bytes).sum();
         let first_obs = self.obs_rows(&first_obs, 1)?;
-        if rewards.len() as u64 != steps || obs.len() != row * rewards.len() {
+        if rewards.len() as u64 != steps || obs.len() != self.row_bytes() * rewards.len() {
             return Err(unlike("the observations of an episode"));
         }
         let none =
@@ -338,6 +340,20 @@ impl Watch {
 }
 
 /// Returns the header under which the lanes' episodes would be recorded.
+/// Adds what a part of an episode has shown to the parts before. The observation before the first step comes with some part.
+fn add_rows(all: &mut SoFarRows, part: SoFarRows, from: &SoFarFrom) {
+    let SoFarRows { mut first_obs, obs, rewards, pictures } = part;
+    if let SoFarFrom::Step(at) = from {
+        first_obs.clone_from(&at.obs);
+    }
+    if all.first_obs.is_empty() {
+        all.first_obs = first_obs;
+    }
+    all.obs.extend(obs);
+    all.rewards.extend(rewards);
+    all.pictures.extend(pictures);
+}
+
 fn header_of(session: SessionId, opened: &WatchOpened) -> Result<RunHeader, WatchError> {
     let WatchOpened { spec, settings, pool_lanes, program, .. } = opened;
     let given: Vec<_> = settings.options.iter().map(|(name, value)| (name.clone(), value.clone())).collect();

@@ -25,9 +25,11 @@ use rollhouse_wire::{LaneFrame, Refusal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-pub(crate) use camera::Camera;
+pub(crate) use camera::{Camera, MAX_SHOWN_BYTES};
 use newest::Newest;
 pub(crate) use tape::{Begin, Rows, Snapshot};
+#[cfg(test)]
+pub(crate) use tape::{Row, StepBegin, Tape};
 
 /// The place where the thread that steps a session and its watchers meet.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::NodeFigures;
 use crate::hosting::Hosting;
-use crate::live::{Begin, Following, Rows, Snapshot};
+use crate::live::{Begin, Following, MAX_SHOWN_BYTES, Rows, Snapshot};
 use crate::player::Move;
 use crate::replay_session::{ReplaySession, ReplayedFrame, WatcherPlace};
 use crate::session_handle::SessionHandle;
@@ -326,33 +326,38 @@ fn params<T: Message>(asked: &Envelope) -> Result<T, Refusal> {
 }
 
 /// Returns the episode with as many of its actions, from `from` on, as fit an answer; where what the lane has shown is kept, at
-/// least one.
+/// least one. The observation before them comes alone, behind the last action, where two observations do not fit.
 fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
     let Snapshot { tape, start, hash } = snapshot;
-    let (first, at) = match tape.begin() {
-        Begin::Reset => (0, SoFarFrom::Reset((*start).into())),
-        Begin::Step(at) => {
-            let state = StepState {
-                step: at.step,
-                total_reward: at.total_reward,
-                position: at.position.into(),
-                state: at.state.clone(),
-                hash: at.hash,
-                obs: at.obs.clone(),
-            };
-            (at.step, SoFarFrom::Step(Box::new(state)))
-        }
+    let first = match tape.begin() {
+        Begin::Reset => 0,
+        Begin::Step(at) => at.step,
     };
     let steps = tape.steps() - first;
     if from > steps {
         let message = format!("from = {from}; {steps} actions are known of the episode");
         return Err(Refusal::new(RefusalCode::BadRequest, message));
     }
-    let shown = tape.rows().map_or(0, |rows| rows.obs.len().checked_div(steps as usize).unwrap_or(0));
-    if 2 * shown > MAX_SHOWN_ROWS {
-        let message = format!("an observation of {shown} bytes is too large for its past to be shown");
+    let shown = tape.rows().map_or(0, |rows| row_of(rows, steps));
+    if shown > MAX_SHOWN_BYTES {
+        let message = format!(
+            "an observation of {shown} bytes is too large for its past to be shown: at most {MAX_SHOWN_BYTES} are"
+        );
         return Err(Refusal::new(RefusalCode::Unsupported, message));
     }
+    let comes_alone = 2 * shown > MAX_SHOWN_ROWS;
+    let has_first = !comes_alone || from == steps;
+    let at = match tape.begin() {
+        Begin::Reset => SoFarFrom::Reset((*start).into()),
+        Begin::Step(at) => SoFarFrom::Step(Box::new(StepState {
+            step: at.step,
+            total_reward: at.total_reward,
+            position: at.position.into(),
+            state: at.state.clone(),
+            hash: at.hash,
+            obs: if has_first { at.obs.clone() } else { Vec::new() },
+        })),
+    };
     let bytes = tape.actions().as_ref().bytes();
     let row = bytes.len().checked_div(steps as usize).unwrap_or(0);
     // What is shown takes half of a part at most, but for one row; pictures have the rest.
@@ -361,8 +366,9 @@ fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
     let least = u64::from(tape.rows().is_some());
     let until = steps.min(from + ((most / wide.max(1)) as u64).max(least));
     let rows = tape.rows().map(|rows| {
-        let is_first = from == 0 && matches!(tape.begin(), Begin::Reset);
-        let part = rows_of(rows, from..until, (shown, until == steps));
+        let is_first = (comes_alone || from == 0) && has_first && matches!(tape.begin(), Begin::Reset);
+        let is_last = until == steps && (from < steps || steps == 0);
+        let part = rows_of(rows, from..until, (shown, is_last));
         SoFarRows { first_obs: if is_first { rows.first_obs.clone() } else { Vec::new() }, ..part }
     });
     let (terminated, truncated) = tape.ended();
@@ -379,11 +385,17 @@ fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
     })
 }
 
+/// Returns the bytes of an observation that a lane has shown in so many steps.
+fn row_of(rows: &Rows, steps: u64) -> usize {
+    rows.obs.len().checked_div(steps as usize).unwrap_or(rows.first_obs.len())
+}
+
 /// Returns what a lane has shown in those steps, each of which has so many bytes of observations. A part has the pictures before
 /// its actions, the last one also that behind its last.
 fn rows_of(rows: &Rows, steps: Range<u64>, (shown, is_last): (usize, bool)) -> SoFarRows {
     let (from, until) = (steps.start as usize, steps.end as usize);
-    let mut left = MAX_SO_FAR_BYTES / 2;
+    let taken = shown * (until - from).max(1);
+    let mut left = (MAX_SO_FAR_BYTES / 2).min(MAX_SHOWN_BYTES.saturating_sub(taken));
     let pictures = rows.pictures.iter().filter(|(at, picture)| {
         let is_part = steps.contains(at) || is_last && *at == steps.end;
         let fits = is_part && picture.len() <= left;
@@ -398,7 +410,7 @@ fn rows_of(rows: &Rows, steps: Range<u64>, (shown, is_last): (usize, bool)) -> S
     }
 }
 
-/// Most bytes of two observations that are shown of a lane's past: with the rest of an answer they fit an envelope.
+/// Most bytes of two observations that are shown of a lane's past in one answer: with the rest they fit an envelope.
 const MAX_SHOWN_ROWS: usize = 96 << 10;
 
 /// Microseconds that each watcher adds to the time between two of its frames: together they see 500 a second at most.
@@ -406,3 +418,73 @@ const ANSWER_PACE_US: u64 = 2_000;
 /// Time to wait for the episode of a lane: until its session is stepped next.
 const SNAPSHOT_WAIT: Duration = Duration::from_secs(2);
 const SNAPSHOT_RETRY_MS: u64 = 500;
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_core::{ColumnData, ColumnRef, Start};
+    use rollhouse_wire::limits::MAX_COMMAND_BYTES;
+
+    use super::*;
+    use crate::live::{Row, StepBegin, Tape};
+
+    /// Returns what a lane without a state has shown in so many steps since it is watched, in observations of so many bytes.
+    fn shown(bytes: usize, steps: u8) -> Snapshot {
+        let at = StepBegin { step: 7, obs: vec![99; bytes], ..StepBegin::default() };
+        let tape = Tape::new(1, Begin::Step(Box::new(at)), &ColumnData::F32(Vec::new()));
+        let mut tape = tape.keeping_rows();
+        tape.keep_picture(&Arc::from([0_u8]));
+        for step in 0..steps {
+            let row = Row {
+                reset: false,
+                terminated: false,
+                truncated: false,
+                reward: step.into(),
+                action: ColumnRef::F32(&[]),
+                obs: &|| vec![step; bytes],
+            };
+            tape.step(row, false);
+            tape.keep_picture(&Arc::from([step + 1]));
+        }
+        Snapshot { tape, start: Start::default(), hash: None }
+    }
+
+    #[test]
+    fn the_parts_of_a_past_have_all_of_it_once_and_fit_an_envelope_whatever_an_observation_takes() {
+        for bytes in [0, 8, 40_000, 60_000, 100_800, MAX_SHOWN_BYTES] {
+            for steps in [0_u8, 1, 5] {
+                let (snapshot, mut all, mut first) = (shown(bytes, steps), SoFarRows::default(), Vec::new());
+                loop {
+                    let from = all.rewards.len() as u64;
+                    let part = part_of(&snapshot, from).unwrap();
+                    let asked = Envelope::command(1, SoFarParams::METHOD, &SoFarParams { lane: 0, from });
+                    let sent = answered(asked.unwrap(), Ok(part.clone())).encode().unwrap();
+                    assert!(sent.len() <= MAX_COMMAND_BYTES, "{bytes} bytes, from {from}: {}", sent.len());
+                    let rows = part.rows.expect("it shows no state");
+                    all.obs.extend(rows.obs);
+                    all.rewards.extend(rows.rewards);
+                    all.pictures.extend(rows.pictures);
+                    let SoFarFrom::Step(at) = part.from else { panic!("it began to be watched in a step") };
+                    first = if at.obs.is_empty() { first } else { at.obs };
+                    if from == u64::from(steps) {
+                        break;
+                    }
+                }
+                let rewards: Vec<f64> = (0..steps).map(f64::from).collect();
+                let obs: Vec<u8> = (0..steps).flat_map(|step| vec![step; bytes]).collect();
+                assert_eq!((&all.rewards, all.obs == obs, first == vec![99; bytes]), (&rewards, true, true));
+                let pictures: Vec<_> =
+                    all.pictures.iter().map(|picture| (picture.at, picture.png[0])).collect();
+                let room = bytes < MAX_SHOWN_BYTES;
+                let wanted = (0..=steps).filter(|_| room).map(|at| (at.into(), at));
+                assert_eq!(pictures, wanted.collect::<Vec<_>>(), "{bytes} bytes, {steps} steps");
+            }
+        }
+    }
+
+    #[test]
+    fn the_past_of_observations_that_fit_no_envelope_is_refused_with_both_numbers() {
+        let refused = part_of(&shown(MAX_SHOWN_BYTES + 1, 1), 0).unwrap_err();
+        assert_eq!(refused.code, RefusalCode::Unsupported);
+        assert!(refused.message.contains("114689") && refused.message.contains("114688"), "{refused:?}");
+    }
+}
