@@ -112,9 +112,8 @@ mod tests {
     fn a_node_whose_spool_is_full_comes_last_and_one_of_which_nothing_is_known_is_fit() {
         let held = Condition { held: true, ..Condition::default() };
         assert_eq!(takes(held).map(|(takes, _)| takes), Some(Takes::Last));
-        let unshipped =
-            Condition { unshipped: Some("busy: its disk is full".to_owned()), ..Condition::default() };
-        let why = "it cannot ship what it records: busy: its disk is full".to_owned();
+        let unshipped = Condition { unshipped: Some("its disk is full".to_owned()), ..Condition::default() };
+        let why = "it cannot ship what it records: its disk is full".to_owned();
         assert_eq!(takes(unshipped), Some((Takes::Last, why)));
         assert_eq!(takes(Condition::default()), None);
         assert_eq!(Fitness::default().look(), None);

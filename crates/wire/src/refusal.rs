@@ -112,9 +112,11 @@ impl Refusal {
     }
 }
 
+/// Shows the sentence alone; programs read the code.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code.word(), self.message)?;
+        // A sentence says more than the word for its kind.
+        f.write_str(if self.message.is_empty() { self.code.word() } else { &self.message })?;
         match self.retry_after_ms {
             Some(ms) => write!(f, "; try again in {ms} ms"),
             None => Ok(()),
@@ -123,3 +125,19 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: `internal: a control message ...` on the command line and in exceptions. Cause: the word for programs stood before
+    /// the sentence for people. Fix: it is a field of its own, and shown where there is no sentence.
+    #[test]
+    fn a_refusal_is_shown_by_its_sentence_and_by_its_word_where_it_has_none() {
+        let shown = |code, message: &str| Refusal::new(code, message).to_string();
+        assert_eq!(shown(RefusalCode::Internal, "the disk has failed"), "the disk has failed");
+        assert_eq!(shown(RefusalCode::Draining, ""), "draining");
+        let busy = Refusal::busy("no node has room", 500);
+        assert_eq!(busy.to_string(), "no node has room; try again in 500 ms");
+    }
+}
