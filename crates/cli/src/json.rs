@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use rollhouse_core::Weight;
 use rollhouse_wire::{
-    BehindStatus, ClusterStatus, EndCause, GoneSession, NodeStatus, OfferedEnv, PoolStatus, ReplayReport,
-    SessionCounts, SessionId, SessionStatus, Unfit,
+    BehindStatus, ClusterStatus, EndCause, Extent, GoneSession, NodeStatus, OfferedEnv, PoolStatus,
+    ReplayReport, SessionCounts, SessionId, SessionStatus, Unfit,
 };
 use serde::Serialize;
 
@@ -34,6 +34,11 @@ impl Spread {
     pub(crate) fn of_sum(done: &SessionCounts) -> Self {
         let mean = (done.episodes > 0).then(|| done.return_sum / done.episodes as f64);
         Self { mean, min: None, max: None }
+    }
+
+    /// Adds the least and the greatest.
+    pub(crate) fn within(self, Extent(extent): Extent) -> Self {
+        Self { min: extent.map(|(least, _)| least), max: extent.map(|(_, greatest)| greatest), ..self }
     }
 }
 

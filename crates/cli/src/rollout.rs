@@ -224,9 +224,9 @@ fn full_message(error: &RecordError) -> String {
 }
 
 /// Returns the outcomes that occurred, by word, in the order of their codes.
-fn outcomes(report: &Report) -> Vec<(&'static str, u64)> {
+fn outcomes(counts: &[u64; Outcome::ALL.len()]) -> Vec<(&'static str, u64)> {
     let mut words: Vec<(&'static str, u64)> = Vec::new();
-    for (outcome, &count) in Outcome::ALL.iter().zip(&report.stats.outcomes) {
+    for (outcome, &count) in Outcome::ALL.iter().zip(counts) {
         // Two finished outcomes share the word `terminated`.
         match words.iter_mut().find(|(word, _)| *word == outcome.word()) {
             Some((_, sum)) => *sum += count,
@@ -238,8 +238,8 @@ fn outcomes(report: &Report) -> Vec<(&'static str, u64)> {
 }
 
 /// Returns the results that occurred, by word.
-fn results(report: &Report) -> impl Iterator<Item = (&'static str, u64)> {
-    let counts = GameResult::ALL.into_iter().zip(report.stats.results).filter(|(_, count)| *count > 0);
+fn results(counts: [u64; GameResult::ALL.len()]) -> impl Iterator<Item = (&'static str, u64)> {
+    let counts = GameResult::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0);
     counts.filter_map(|(result, count)| Some((result.word()?, count)))
 }
 
@@ -261,7 +261,7 @@ fn print(
         counted(rollout.engine.lanes as u64, "lane"),
         Time(report.took),
     )?;
-    for (word, count) in outcomes(report).into_iter().chain(results(report)) {
+    for (word, count) in outcomes(&stats.outcomes).into_iter().chain(results(stats.results)) {
         writeln!(out, "  {word:<12} {}", Count(count))?;
     }
     for (what, summary) in [("return", &stats.returns), ("length", &stats.lengths)] {

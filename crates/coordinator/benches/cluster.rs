@@ -37,7 +37,12 @@ fn report(node: u64, index: u32, steps: u64) -> SessionReport {
         launching: false,
         attached: Some(true),
         transport: Some("quic".to_owned()),
-        done: SessionCounts { steps, episodes: steps / 20, return_sum: steps as f64, interrupted: 0 },
+        done: SessionCounts {
+            steps,
+            episodes: steps / 20,
+            return_sum: steps as f64,
+            ..SessionCounts::default()
+        },
         replay: None,
     }
 }

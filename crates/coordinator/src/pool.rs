@@ -187,7 +187,7 @@ impl Session {
             launching: self.activity.launching || !self.opened,
             attached: self.activity.attached,
             transport: self.activity.transport.clone(),
-            done: self.activity.done,
+            done: self.activity.done.brief(),
             replay: self.activity.replay.clone(),
         }
     }

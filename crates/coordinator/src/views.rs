@@ -242,8 +242,14 @@ mod tests {
 
     #[test]
     fn the_longest_lists_fit_into_a_message() {
-        let done =
-            SessionCounts { steps: u64::MAX, episodes: u64::MAX, return_sum: 0.1, interrupted: u64::MAX };
+        let (steps, interrupted) = (u64::MAX, u64::MAX);
+        let done = SessionCounts {
+            steps,
+            episodes: steps,
+            return_sum: 0.1,
+            interrupted,
+            ..SessionCounts::default()
+        };
         let session = SessionStatus {
             connecting: u32::MAX,
             node: "n".repeat(128),

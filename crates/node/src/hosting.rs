@@ -436,7 +436,7 @@ impl Hosting {
         let now = ReportsVersion(Some((self.table().version(), self.figures.tallies.get())));
         let changed = std::mem::replace(version, now) != now;
         changed.then(|| {
-            let counts = |session: &Arc<SessionControl>| session.handle.counts();
+            let counts = |session: &Arc<SessionControl>| session.handle.counts().brief();
             let replay =
                 |session: &Arc<SessionControl>| session.handle.replay().map(|replay| replay.report());
             let launching = |session: &Arc<SessionControl>| session.handle.is_launching();

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rollhouse_core::{GameResult, Outcome};
 use rollhouse_engine::Stats;
+use rollhouse_wire::Extent;
 
 use crate::Tally;
 use crate::live::Live;
@@ -18,6 +19,11 @@ pub struct Progress {
     steps: AtomicU64,
     episodes: AtomicU64,
     return_sum: AtomicU64,
+    /// Bits of the least and the greatest return.
+    returns: [AtomicU64; 2],
+    length_sum: AtomicU64,
+    /// Likewise of the lengths.
+    lengths: [AtomicU64; 2],
     outcomes: [AtomicU64; Outcome::ALL.len()],
     results: [AtomicU64; GameResult::ALL.len()],
     scores: AtomicU64,
@@ -69,8 +75,17 @@ impl Progress {
             scores: self.scores.load(Ordering::Relaxed),
             score_sum: f64::from_bits(self.score_sum.load(Ordering::Relaxed)),
             return_sum: f64::from_bits(self.return_sum.load(Ordering::Relaxed)),
+            returns: self.extent(&self.returns),
+            length_sum: f64::from_bits(self.length_sum.load(Ordering::Relaxed)),
+            lengths: self.extent(&self.lengths),
             restarts: self.restarts.load(Ordering::Relaxed),
         }
+    }
+
+    fn extent(&self, shown: &[AtomicU64; 2]) -> Extent {
+        let [least, greatest] = shown.each_ref().map(|bits| f64::from_bits(bits.load(Ordering::Relaxed)));
+        let is_known = self.episodes.load(Ordering::Relaxed) > 0 && least <= greatest;
+        Extent(is_known.then_some((least, greatest)))
     }
 
     /// Counts a sign of life.
@@ -94,6 +109,12 @@ impl Progress {
     pub(crate) fn publish(&self, stats: &Stats) {
         self.steps.store(stats.steps, Ordering::Relaxed);
         self.return_sum.store(stats.returns.sum().to_bits(), Ordering::Relaxed);
+        self.length_sum.store(stats.lengths.sum().to_bits(), Ordering::Relaxed);
+        for (shown, summary) in [(&self.returns, &stats.returns), (&self.lengths, &stats.lengths)] {
+            let (least, greatest) = summary.min().zip(summary.max()).unwrap_or((f64::NAN, f64::NAN));
+            shown[0].store(least.to_bits(), Ordering::Relaxed);
+            shown[1].store(greatest.to_bits(), Ordering::Relaxed);
+        }
         self.episodes.store(stats.finished(), Ordering::Relaxed);
         for (shown, count) in self.outcomes.iter().zip(stats.outcomes) {
             shown.store(count, Ordering::Relaxed);

@@ -330,7 +330,7 @@ impl<H: Clone> SessionTable<H> {
         let mut secret = None;
         if let Some(entry) = self.entry(end.session, end.incarnation) {
             let attached = entry.owned().then_some(false);
-            let report = SessionReport { attached, transport: None, ..entry.report(end.done) };
+            let report = SessionReport { attached, transport: None, ..entry.report(end.done.brief()) };
             end.report = Some(Box::new(report));
             secret = Some(entry.open.secret);
             entry.session.on(now, SessionEvent::Ended);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rollhouse_core::{GameResult, Outcome};
-use rollhouse_engine::Stats;
-use rollhouse_wire::SessionCounts;
+use rollhouse_engine::{Stats, Summary};
+use rollhouse_wire::{EpisodeCounts, Extent, SessionCounts, Tallies};
 
 use crate::{EnvFigures, NodeFigures};
 
@@ -23,6 +23,12 @@ pub(crate) struct Tally {
     pub(crate) score_sum: f64,
     /// Sum of the returns of finished episodes.
     pub(crate) return_sum: f64,
+    /// Least and greatest of them.
+    pub(crate) returns: Extent,
+    /// Sum of the lengths of finished episodes.
+    pub(crate) length_sum: f64,
+    /// Least and greatest of them.
+    pub(crate) lengths: Extent,
     /// Number of lanes that were started again.
     pub(crate) restarts: u64,
 }
@@ -39,6 +45,13 @@ impl Tally {
             episodes: finished(true),
             return_sum: self.return_sum,
             interrupted: finished(false),
+            detail: EpisodeCounts {
+                outcomes: Tallies(self.outcomes),
+                results: Tallies(self.results),
+                length_sum: self.length_sum,
+                lengths: self.lengths,
+                returns: self.returns,
+            },
         }
     }
 }
@@ -52,9 +65,16 @@ impl From<&Stats> for Tally {
             scores: stats.scores.count(),
             score_sum: stats.scores.sum(),
             return_sum: stats.returns.sum(),
+            returns: extent_of(&stats.returns),
+            length_sum: stats.lengths.sum(),
+            lengths: extent_of(&stats.lengths),
             restarts: stats.restarts,
         }
     }
+}
+
+fn extent_of(summary: &Summary) -> Extent {
+    Extent(summary.min().zip(summary.max()))
 }
 
 /// The newest tally of a session. What an update adds to it is added to the node's figures.

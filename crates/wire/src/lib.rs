@@ -25,6 +25,7 @@ mod call_times;
 mod command;
 pub mod control;
 mod endpoint;
+mod episode_counts;
 mod failpoint;
 mod frame;
 mod hex;
@@ -68,6 +69,7 @@ pub use endpoint::{
     ResetKey, Responder, Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason, UnreadAnswer,
     port_is_closed,
 };
+pub use episode_counts::{EpisodeCounts, Extent, Tallies};
 pub use failpoint::failpoint;
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use identity::{

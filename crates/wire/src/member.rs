@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{MAX_DETAIL_BYTES, MAX_OWNER_BYTES, MAX_TRANSPORT_BYTES, MAX_WHY_BYTES};
 use crate::session::is_false;
-use crate::{Changes, CloseSession, Incarnation, ReplayReport, SessionId};
+use crate::{Changes, CloseSession, EpisodeCounts, Incarnation, ReplayReport, SessionId};
 
 /// Registers a node with the coordinator after each (re)connection. Heartbeats tell which sessions run on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -299,6 +299,9 @@ pub struct SessionCounts {
     pub return_sum: f64,
     /// Number of episodes that were cut from outside.
     pub interrupted: u64,
+    /// How the episodes ended; only of sessions that have ended, and empty from earlier nodes.
+    #[serde(default, skip_serializing_if = "EpisodeCounts::is_empty")]
+    pub detail: EpisodeCounts,
 }
 
 impl SessionCounts {
@@ -308,6 +311,13 @@ impl SessionCounts {
         self.episodes = self.episodes.saturating_add(other.episodes);
         self.return_sum += other.return_sum;
         self.interrupted = self.interrupted.saturating_add(other.interrupted);
+        self.detail.add(&other.detail);
+    }
+
+    /// Returns the counts without how the episodes ended.
+    #[must_use]
+    pub fn brief(self) -> Self {
+        Self { detail: EpisodeCounts::default(), ..self }
     }
 }
 

@@ -14,8 +14,8 @@ use super::{outcomes, results};
 use crate::args::RolloutArgs;
 use crate::json::{Spread, causes};
 
-/// What was asked for and what was done. What is not known is null: a cluster counts neither outcomes nor lengths, and
-/// nothing has been done yet by what goes on by itself.
+/// What was asked for and what was done. What is not known is null: nothing has been done yet by what goes on by itself, and
+/// how the episodes of a session ended is not known of one whose node was lost or runs an earlier version.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RolloutSummary {
     env: String,
@@ -103,8 +103,8 @@ impl RolloutSummary {
                 steps: Some(stats.steps),
                 episodes: Some(stats.finished()),
                 interrupted: Some(all - stats.finished()),
-                outcomes: Some(outcomes(report).into_iter().collect()),
-                results: Some(results(report).collect()),
+                outcomes: Some(outcomes(&stats.outcomes).into_iter().collect()),
+                results: Some(results(stats.results).collect()),
                 total_reward: Spread::of(&stats.returns),
                 length: Spread::of(&stats.lengths),
             },
@@ -143,6 +143,9 @@ impl RolloutSummary {
         took: Duration,
     ) -> Self {
         let done = &played.done;
+        // Whole, or nothing of it: part of the episodes would be taken for all.
+        let all = done.episodes.saturating_add(done.interrupted);
+        let detail = Some(&done.detail).filter(|detail| detail.episodes() == all);
         let is_recorded = args.record != RecordRule::None;
         Self {
             on: On { ended: Some(causes(&played.ended)), ..self.on },
@@ -150,8 +153,14 @@ impl RolloutSummary {
                 steps: Some(done.steps),
                 episodes: Some(done.episodes),
                 interrupted: Some(done.interrupted),
-                total_reward: Spread::of_sum(done),
-                ..Played::default()
+                total_reward: detail
+                    .map_or_else(|| Spread::of_sum(done), |all| Spread::of_sum(done).within(all.returns)),
+                outcomes: detail.map(|all| outcomes(&all.outcomes.0).into_iter().collect()),
+                results: detail.map(|all| results(all.results.0).collect()),
+                length: detail.map_or_else(Spread::default, |all| Spread {
+                    mean: (done.episodes > 0).then(|| all.length_sum / done.episodes as f64),
+                    ..Spread::default().within(all.lengths)
+                }),
             },
             took: Took::of(done.steps, took),
             kept: Kept {

@@ -24,7 +24,7 @@ fn small() -> impl Strategy<Value = u32> {
 
 fn counts() -> impl Strategy<Value = SessionCounts> {
     (numbers(), numbers(), any::<f64>(), numbers()).prop_map(|(steps, episodes, return_sum, interrupted)| {
-        SessionCounts { steps, episodes, return_sum, interrupted }
+        SessionCounts { steps, episodes, return_sum, interrupted, ..SessionCounts::default() }
     })
 }
 

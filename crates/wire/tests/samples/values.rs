@@ -29,7 +29,13 @@ pub(super) fn labels() -> BTreeMap<String, String> {
 }
 
 pub(super) fn counts() -> SessionCounts {
-    SessionCounts { steps: 6_400, episodes: 31, return_sum: 712.5, interrupted: 2 }
+    SessionCounts {
+        steps: 6_400,
+        episodes: 31,
+        return_sum: 712.5,
+        interrupted: 2,
+        ..SessionCounts::default()
+    }
 }
 
 pub(super) fn load() -> NodeLoad {
