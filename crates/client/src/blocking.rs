@@ -9,7 +9,7 @@ use rollhouse_arena::Frame;
 use rollhouse_core::msgpack::Message;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, EnvSpec, Outcome, RunId, StepColumns};
 use rollhouse_engine::Image;
-use rollhouse_engine::{AttributeValue, Method, Received, Reset, SchemaAnswer, StatisticsAnswer};
+use rollhouse_engine::{AttributeValue, LaneWords, Method, Received, Reset, SchemaAnswer, StatisticsAnswer};
 use rollhouse_wire::{
     AuditPage, AuditQuery, ClusterStatus, EnvList, NodeList, OpenPool, PoolOpened, PoolStatus, Request,
     SessionList, StoreRepaired,
@@ -446,6 +446,14 @@ impl Pool {
         size: Option<(u32, u32)>,
     ) -> Result<Vec<Image>, MethodError> {
         self.ask_with(async |pool| pool.render(lanes, size).await)
+    }
+
+    /// Returns what lanes say in words, as [`AsyncPool::words`] does.
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub fn words(&mut self, lanes: &[u32]) -> Result<Vec<LaneWords>, MethodError> {
+        self.ask_with(async |pool| pool.words(lanes).await)
     }
 
     /// Returns what the lanes of each session have done, and how the time was spent.

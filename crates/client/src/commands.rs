@@ -3,13 +3,14 @@
 use std::borrow::Borrow;
 use std::ops::Range;
 
+use rollhouse_core::limits::MAX_LANE_WORDS_BYTES;
 use rollhouse_core::{Call, ColumnData, ColumnRef, ColumnSpec, OptionValue, RecordRule};
 use rollhouse_engine::Image;
 use rollhouse_engine::{
-    AttributeValue, CallAnswer, CallLane, CallParams, Effect, GetAttributes, GetParams, LaneRange, Method,
-    NoteParams, NoteSteps, NotedColumn, Nothing, PolicyVersionParams, Render, RenderAnswer, RenderParams,
-    Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams, SetPolicyVersion,
-    Statistics, StatisticsAnswer, StepError as Rules,
+    AskWords, AttributeValue, CallAnswer, CallLane, CallParams, Effect, GetAttributes, GetParams, LaneRange,
+    LaneWords, Method, NoteParams, NoteSteps, NotedColumn, Nothing, PolicyVersionParams, Render,
+    RenderAnswer, RenderParams, Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams,
+    SetPolicyVersion, Statistics, StatisticsAnswer, StepError as Rules, WordsParams,
 };
 use rollhouse_wire::limits::MAX_COMMAND_BYTES;
 use rollhouse_wire::{CallId, Envelope, EnvelopeError, EnvelopeFault};
@@ -201,6 +202,32 @@ impl AsyncPool {
             .map_err(|error| MethodError::Answer { what: format!("an image is malformed: {error}") })
     }
 
+    /// Returns what those lanes say in words: why they are lost, and infos of their last row that have no column. The answer is
+    /// in the order of the lanes.
+    ///
+    /// # Errors
+    /// See [`MethodError`]; [`MethodError::Refused`] of earlier nodes, which know nothing of it.
+    pub async fn words(&mut self, lanes: &[u32]) -> Result<Vec<LaneWords>, MethodError> {
+        self.check_nothing_outstanding()?;
+        let part = |own: &Range<usize>| {
+            let here = lanes.iter().filter(|&&lane| own.contains(&(lane as usize)));
+            let here: Vec<u32> = here.map(|lane| lane - own.start as u32).collect();
+            here.chunks(WORDS_LANES).map(|part| WordsParams { lanes: part.to_vec() }).collect()
+        };
+        let asked = self.sessions.iter().map(|site| part(site.lanes())).collect();
+        let answers = self.call_all::<AskWords>(asked).await?;
+        let mut left: Vec<_> = answers
+            .into_iter()
+            .map(|parts| parts.into_iter().flat_map(|answer| answer.words).collect::<Vec<_>>().into_iter())
+            .collect();
+        let mut next = |lane: &u32| {
+            let session = self.sessions.iter().position(|site| site.lanes().contains(&(*lane as usize)))?;
+            left[session].next()
+        };
+        let words: Option<Vec<_>> = lanes.iter().map(&mut next).collect();
+        words.ok_or_else(|| MethodError::Answer { what: format!("too few words of {} lanes", lanes.len()) })
+    }
+
     /// Returns what the lanes of each session have done, and how the time was spent.
     ///
     /// # Errors
@@ -389,6 +416,10 @@ const _: () = assert!(8 * rollhouse_core::limits::MAX_STEP_COLUMN_BYTES < NOTE_B
 
 /// Message for lanes that a call left halfway to another node.
 const HALF_RESUMED: &str = "they are being resumed elsewhere, which the next step or reset carries on with";
+
+/// Most lanes in one envelope of words, each of which says at most [`MAX_LANE_WORDS_BYTES`].
+const WORDS_LANES: usize = 64;
+const _: () = assert!(WORDS_LANES * (MAX_LANE_WORDS_BYTES + 32) < MAX_COMMAND_BYTES);
 
 /// Most lanes in one envelope of attributes: states of up to 28 doubles fit.
 const PART_LANES: usize = 512;

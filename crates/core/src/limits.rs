@@ -84,6 +84,9 @@ pub const MAX_METHOD_NAME_BYTES: usize = 64;
 /// Maximum number of bytes in the summary of an env's method, and in the schema of its payload.
 pub const MAX_METHOD_TEXT_BYTES: usize = 4096;
 
+/// Maximum number of bytes of what a lane says in words beside its rows: why it is lost, and infos that have no column.
+pub const MAX_LANE_WORDS_BYTES: usize = 1024;
+
 /// Maximum number of bytes that a call of an env's method is given, and of its answer.
 pub const MAX_CALL_BYTES: usize = 64 << 10;
 

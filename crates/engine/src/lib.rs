@@ -39,6 +39,7 @@ mod first_done;
 mod flags;
 mod glance;
 mod lane_access;
+mod lane_words;
 mod late;
 mod methods;
 mod note_steps;
@@ -60,6 +61,7 @@ pub use engine::Engine;
 pub use error::{ConfigError, StepError};
 pub use first_done::Received;
 pub use glance::Glance;
+pub use lane_words::{AskWords, LaneWords, WordsAnswer, WordsParams};
 pub use methods::{
     AttributeSpec, AttributeValue, Attributes, Dispatch, GetAttributes, GetParams, LaneRange, METHODS,
     PolicyVersionParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions,

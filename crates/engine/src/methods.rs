@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call_lane::CallLane;
 use crate::command::{CommandError, CommandLanes, Effect, Method, Nothing};
+use crate::lane_words::AskWords;
 use crate::note_steps::NoteSteps;
 use crate::options::LaneOptions;
 use crate::render::Render;
@@ -476,6 +477,7 @@ macro_rules! methods {
 }
 
 methods![
+    AskWords,
     CallLane,
     GetAttributes,
     NoteSteps,

@@ -61,6 +61,13 @@ pub trait LateLanes {
         None
     }
 
+    /// Returns the numbers in the infos of a lane's last row that have no column, as JSON; `None` if there are none. Asks
+    /// nobody.
+    fn further_infos(&mut self, lane: usize) -> Option<String> {
+        let _ = lane;
+        None
+    }
+
     /// Takes the pictures that came with the last rows of these lanes, each packed as recordings have it: of the row
     /// that a step gave, or of what a lane shows that has `begun` an episode. It is asked once for each row that is
     /// recorded.

@@ -8,6 +8,8 @@
 //! columns   the observation, column by column, then the info channels
 //! generator where the lane's generator stands, 5 u64: state and increment, each low half first, and the buffered half with
 //!           bit 32; only of envs that are declared deterministic
+//! further   u64: the length of the numbers in its infos that have no column, as JSON, then these; only where columns say which
+//!           infos are there
 //! said      u64: the length of what the lane says beside it, then its bytes; only where lanes say something
 //! ahead     columns and said once more, of the episode that the lane has begun after the end of the one before; likewise
 //! ```
@@ -18,6 +20,7 @@
 use std::sync::atomic::Ordering;
 
 use rollhouse_arena::SharedMemory;
+use rollhouse_core::limits::MAX_LANE_WORDS_BYTES;
 use rollhouse_core::{
     ColumnMut, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, Role, StateHasher, Verdict,
 };
@@ -37,6 +40,8 @@ pub(crate) struct Record {
     end: usize,
     /// Place of the generator; `None` if the env is not deterministic.
     generator: Option<usize>,
+    /// Place of infos that have no column; `None` if it says none.
+    further: Option<usize>,
     /// Place of what the lane says; `None` if it says nothing.
     said: Option<usize>,
     /// Bytes from the observation and what the lane says to the same of an episode that was begun ahead.
@@ -69,6 +74,8 @@ pub struct Places {
     pub infos: Vec<usize>,
     /// Place of the generator; `None` if the env is not deterministic.
     pub generator: Option<usize>,
+    /// Place and number of bytes of infos that have no column, with their length; `None` if it says none.
+    pub further: Option<(usize, usize)>,
     /// Place and number of bytes of what the lane says, with its length; `None` if it says nothing.
     pub said: Option<(usize, usize)>,
     /// Bytes from both of these to those of an episode that is begun ahead.
@@ -120,8 +127,11 @@ impl Record {
             .map_or(ACTION, |last: &Place| last.at + last.bytes.next_multiple_of(8));
         infos.extend(others.iter().map(place));
         let generator = (spec.determinism == Determinism::Deterministic).then_some(end);
-        let stride = (end + generator.map_or(0, |_| GENERATOR_BYTES)).next_multiple_of(CACHE_LINE);
-        Self { stride, action: ACTION, columns, infos, hashed, end, generator, said: None, ahead: 0 }
+        let after = end + generator.map_or(0, |_| GENERATOR_BYTES);
+        let tells_which = others.iter().any(|channel| channel.role == Role::RemarkMask);
+        let further = tells_which.then_some(after);
+        let stride = (after + further.map_or(0, |_| FURTHER_BYTES)).next_multiple_of(CACHE_LINE);
+        Self { stride, action: ACTION, columns, infos, hashed, end, generator, further, said: None, ahead: 0 }
     }
 
     /// Lays out the record of a lane that says something beside its rows.
@@ -147,6 +157,7 @@ impl Record {
     pub(crate) fn places(&self, first: usize) -> Places {
         let of = |places: &[Place]| places.iter().map(|place| place.at).collect();
         let (observation, infos) = (of(&self.columns), of(&self.infos));
+        let further = self.further.map(|at| (at, FURTHER_BYTES));
         let said = self.said.map(|at| (at, size_of::<u64>() + SAID_BYTES));
         let Self { stride, action, generator, ahead, .. } = *self;
         Places {
@@ -158,6 +169,7 @@ impl Record {
             observation,
             infos,
             generator,
+            further,
             said,
             ahead,
         }
@@ -217,6 +229,16 @@ impl LaneRecord<'_> {
     pub(crate) fn verdict(self) -> Verdict {
         let word = |at| self.memory.word(self.at + VERDICT + at).load(Ordering::Relaxed);
         Verdict::of_words([word(0), word(size_of::<u64>())])
+    }
+
+    /// Returns the infos that have no column; `None` if there are none, or what is there is no text of their length.
+    pub(crate) fn further(self) -> Option<String> {
+        let at = self.at + self.record.further?;
+        let given = self.memory.word(at).load(Ordering::Relaxed);
+        let len = usize::try_from(given).ok().filter(|len| (1..=MAX_LANE_WORDS_BYTES).contains(len))?;
+        let mut text = vec![0; len];
+        self.memory.read_to(at + size_of::<u64>(), &mut text);
+        String::from_utf8(text).ok()
     }
 
     /// Reads what the lane says.
@@ -317,6 +339,8 @@ fn copy(bytes: &[u8], to: ColumnMut<'_>) {
     }
 }
 
+/// Room for infos that have no column, with their length.
+const FURTHER_BYTES: usize = size_of::<u64>() + MAX_LANE_WORDS_BYTES;
 /// Room for what a lane says beside its row. What is longer travels with its worker's answer.
 const SAID_BYTES: usize = 1024;
 const REWARD: usize = 8;

@@ -71,16 +71,15 @@ impl Remarks {
         if fits(&told.step) && fits(&told.first) { told } else { Self::default() }
     }
 
-    /// Returns the info channels that they are for lanes that have `recorded` infos beside.
+    /// Returns the info channels that they are for lanes that have `recorded` infos beside. The last of the booleans which say
+    /// what is there is for infos that have no column.
     pub(crate) fn channels(&self, recorded: usize) -> Vec<ColumnSpec> {
         let of = |said: &[Said], role| said.iter().map(|said| said.channel(role)).collect::<Vec<_>>();
         let mut channels = of(&self.step, Role::Remark);
         channels.extend(of(&self.first, Role::FirstRemark));
-        let (dtype, shape) = (DType::Bool, vec![recorded + channels.len()]);
-        if shape[0] > 0 {
-            let (path, names) = ("is_there".to_owned(), Vec::new());
-            channels.push(ColumnSpec { path, dtype, shape, names, role: Role::RemarkMask });
-        }
+        let (dtype, shape) = (DType::Bool, vec![recorded + channels.len() + 1]);
+        let (path, names) = ("is_there".to_owned(), Vec::new());
+        channels.push(ColumnSpec { path, dtype, shape, names, role: Role::RemarkMask });
         channels
     }
 }
@@ -103,13 +102,13 @@ impl Said {
 }
 
 impl InfoHello {
-    /// Returns the infos of an env; `None` if it has none.
+    /// Returns the infos of an env; `None` of one that is not asked for infos.
     pub(crate) fn of(spec: &EnvSpec) -> Option<Self> {
         let of = |role| Said::of(spec, role);
         let remarks = Remarks { step: of(Role::Remark), first: of(Role::FirstRemark) };
         let record = of(Role::Info);
-        let are_there = !(record.is_empty() && remarks == Remarks::default());
-        are_there.then_some(Self { record, remarks })
+        let are_asked = spec.info_channels.iter().any(|channel| channel.role == Role::RemarkMask);
+        (are_asked || !record.is_empty()).then_some(Self { record, remarks })
     }
 }
 
@@ -178,12 +177,13 @@ mod tests {
         let told = br#"{"step":[{"path":"lives","dtype":"int64","shape":[]}],"first":[]}"#;
         let channels = Remarks::read(told).channels(1);
         let shown: Vec<_> = channels.iter().map(|c| (c.path.as_str(), c.role, c.elements())).collect();
-        assert_eq!(shown, [("lives", Role::Remark, 1), ("is_there", Role::RemarkMask, 2)]);
+        assert_eq!(shown, [("lives", Role::Remark, 1), ("is_there", Role::RemarkMask, 3)]);
         let wide =
             format!(r#"{{"step":[{{"path":"a","dtype":"float64","shape":[{}]}}],"first":[]}}"#, usize::MAX);
         let twice = r#"{"step":[{"path":"a","dtype":"float64","shape":[]},{"path":"a","dtype":"float64","shape":[]}],"first":[]}"#;
         for nonsense in ["", "{}", "[]", "null", &wide, twice] {
-            assert!(Remarks::read(nonsense.as_bytes()).channels(0).is_empty(), "{nonsense}");
+            let channels = Remarks::read(nonsense.as_bytes()).channels(0);
+            assert_eq!((channels.len(), channels[0].elements()), (1, 1), "{nonsense}");
         }
     }
 

@@ -100,6 +100,10 @@ impl LateLanes for WorkerBlock {
         Some(self.workforce.lock().why_lost(self.lanes.start + lane))
     }
 
+    fn further_infos(&mut self, lane: usize) -> Option<String> {
+        self.workforce.lock().further_infos(self.lanes.start + lane)
+    }
+
     fn take_pictures(&mut self, lanes: LaneSet, begun: bool) -> Vec<(usize, Vec<u8>)> {
         self.workforce.lock().take_pictures(self.lanes.clone(), lanes, begun)
     }

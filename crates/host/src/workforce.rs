@@ -169,6 +169,11 @@ impl Workforce {
         }
     }
 
+    /// Returns the infos of a lane's last row that have no column.
+    pub(crate) fn further_infos(&self, lane: usize) -> Option<String> {
+        self.record_of(lane)?.further()
+    }
+
     /// Returns what the env says of a lane's episode; nothing of one that is lost.
     pub(crate) fn verdict(&self, lane: usize) -> Verdict {
         self.record_of(lane).map(LaneRecord::verdict).unwrap_or_default()

@@ -31,6 +31,7 @@ use crate::obs_shape::ObsShape;
 use crate::recording::{Recording, figures, rule_of};
 use crate::statistics::{Ends, EpisodeStatistics, any};
 use crate::views::{Arrays, Views};
+use crate::words::{self, FurtherInfos, Said};
 
 /// Lanes, the arrays over their memory, and the rules that Python's side relies on.
 ///
@@ -79,6 +80,8 @@ struct LanesState {
     lost: Vec<bool>,
     /// The word for how each was lost of which Python was not told yet; empty when none is lost.
     losses: Vec<Option<&'static str>>,
+    /// Why lanes were lost, as far as it is known and Python was not told yet.
+    reasons: Said,
     endings: Endings,
     statistics: Option<EpisodeStatistics>,
     cost: Cost,
@@ -424,7 +427,11 @@ impl NativeLanes {
             ),
             convert,
             rules,
-            shapes: Shapes { obs: ObsShape::new(&spec.observation_space, of_space)?, channels },
+            shapes: Shapes {
+                obs: ObsShape::new(&spec.observation_space, of_space)?,
+                channels,
+                further: FurtherInfos::of(&spec.info_channels),
+            },
             home: Home::here(),
             state: Mutex::new(LanesState {
                 memory: KeepAlive::new(py, inner.memory())?,
@@ -434,6 +441,7 @@ impl NativeLanes {
                 outstanding: 0,
                 lost: Vec::new(),
                 losses: Vec::new(),
+                reasons: Vec::new(),
                 endings: Endings::default(),
                 statistics: rules.statistics.then(|| EpisodeStatistics::of(lanes)),
                 cost: Cost::new(inner.waits()),
@@ -490,6 +498,7 @@ impl NativeLanes {
         frame: Frame<'a>,
         lost: &'a [bool],
         losses: &'a [Option<&'static str>],
+        reasons: &'a [(usize, String)],
     ) -> Rows<'a> {
         Rows {
             count: self.lanes,
@@ -499,6 +508,7 @@ impl NativeLanes {
             reset: frame.reset(),
             lost,
             losses,
+            reasons,
         }
     }
 
@@ -536,6 +546,19 @@ impl NativeLanes {
         let lost: Vec<bool> = received.lanes.iter().map(is_lost).collect();
         let loss = |lane: &u32| state.losses.get(*lane as usize).copied().flatten();
         let losses: Vec<_> = received.lanes.iter().map(loss).collect();
+        let reason = |(row, lane): (usize, &u32)| {
+            let (_, why) = state.reasons.iter().find(|(of, _)| *of == *lane as usize)?;
+            Some((row, why.clone()))
+        };
+        let reasons: Vec<_> = received.lanes.iter().enumerate().filter_map(reason).collect();
+        let further = match (&self.shapes.further, state.outstanding) {
+            (Some(further), 0) => further.rows(|column| received.infos[column].as_ref()),
+            _ => Vec::new(),
+        };
+        let asked: Vec<u32> = further.iter().map(|&row| received.lanes[row as usize]).collect();
+        let said = words::ask(py, state.inner(py)?, &asked, |words| words.infos)?;
+        let row_of = |lane: usize| received.lanes.iter().position(|&of| of as usize == lane);
+        let said: Said = said.into_iter().filter_map(|(lane, text)| Some((row_of(lane)?, text))).collect();
         let rows = Rows {
             count,
             infos: received.infos.iter().map(|column| column.as_ref()).collect(),
@@ -544,6 +567,7 @@ impl NativeLanes {
             reset: &received.reset,
             lost: if lost.contains(&true) { &lost } else { &[] },
             losses: &losses,
+            reasons: &reasons,
         };
         let infos = self.infos_of(py, received, &rows)?;
         let ended = rows.has_ended();
@@ -559,6 +583,8 @@ impl NativeLanes {
             state.endings.add_to(&infos, Ended { terminated, truncated, last, statistics })?;
         }
         rows.add_to(&infos, &self.shapes)?;
+        words::add_further(&infos, &said, count, |row| rows.has_begun(row, self.rules.same_step))?;
+        state.reasons.retain(|(lane, _)| !received.lanes.contains(&(*lane as u32)));
         for &lane in &received.lanes {
             if let Some(untold) = state.losses.get_mut(lane as usize) {
                 *untold = None;
@@ -612,10 +638,11 @@ impl LanesState {
     /// wanted.
     #[inline]
     fn look_for_losses(&mut self, py: Python<'_>, owner: &NativeLanes) -> PyResult<Vec<usize>> {
-        let Some(inner) = &self.inner else { return Ok(Vec::new()) };
+        let Some(inner) = &mut self.inner else { return Ok(Vec::new()) };
         if inner.lost() == 0 {
             self.lost.clear();
             self.losses.clear();
+            self.reasons.clear();
             return Ok(Vec::new());
         }
         let (before, untold) = (std::mem::take(&mut self.lost), std::mem::take(&mut self.losses));
@@ -625,15 +652,21 @@ impl LanesState {
         let new: Vec<usize> = (0..owner.lanes).filter(|&lane| self.lost[lane] && !was_lost(lane)).collect();
         let is_told = |lane: usize| was_lost(lane) && untold.get(lane).copied().flatten().is_none();
         self.losses = (0..owner.lanes).map(|lane| losses[lane].filter(|_| !is_told(lane))).collect();
+        let asked: Vec<u32> = new.iter().map(|&lane| lane as u32).collect();
+        let reasons = words::ask(py, inner, &asked, |words| words.lost)?;
+        self.reasons.extend(reasons);
         if owner.rules.raise_on_loss
             && let Some((&first, outcome)) = new.first().zip(new.first().and_then(|&lane| losses[lane]))
         {
             self.losses.fill(None);
+            let reasons = std::mem::take(&mut self.reasons);
             let what = match outcome {
                 "crashed" => format!("the env of lane {first} crashed"),
                 outcome => format!("lane {first} was lost ({outcome})"),
             };
-            let message = format!("{what} ({} lanes lost in this step)", new.len());
+            let why = reasons.iter().find(|(lane, _)| *lane == first).map(|(_, why)| format!(": {why}"));
+            let why = why.unwrap_or_default();
+            let message = format!("{what} ({} lanes lost in this step){why}", new.len());
             let lanes = PyTuple::new(py, &new)?;
             let class = py.import("rollhouse.errors")?.getattr("LaneLostError")?;
             return Err(PyErr::from_value(class.call1((message, lanes, outcome))?));
@@ -653,6 +686,18 @@ impl LanesState {
         Ok(())
     }
 
+    /// Returns what lanes say of infos that have no column, by their rows of the whole batch.
+    #[inline]
+    fn further(&mut self, py: Python<'_>, owner: &NativeLanes) -> PyResult<Said> {
+        let (Some(further), Some(inner)) = (owner.shapes.further, &mut self.inner) else {
+            return Ok(Vec::new());
+        };
+        let frame = inner.frame().map_err(|error| of_step(py, &error))?;
+        let mut asked = further.rows(|column| frame.info(column));
+        asked.retain(|&lane| !self.lost.get(lane as usize).copied().unwrap_or(false));
+        words::ask(py, inner, &asked, |words| words.infos)
+    }
+
     /// Returns the result of `step`.
     #[inline]
     fn result<'py>(
@@ -663,6 +708,7 @@ impl LanesState {
         newly_lost: &[usize],
     ) -> PyResult<Bound<'py, PyTuple>> {
         self.look_where(py)?;
+        let further = self.further(py, owner)?;
         let Some(inner) = &mut self.inner else { return Err(closed(py)) };
         let frame = inner.frame().map_err(|error| of_step(py, &error))?;
         let (terminated, truncated, reset) = (frame.terminated(), frame.truncated(), frame.reset());
@@ -701,8 +747,11 @@ impl LanesState {
             infos
         };
         if !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
-            owner.rows_of(frame, &self.lost, &self.losses).add_to(&infos, &owner.shapes)?;
+            let rows = owner.rows_of(frame, &self.lost, &self.losses, &self.reasons);
+            rows.add_to(&infos, &owner.shapes)?;
+            words::add_further(&infos, &further, owner.lanes, |row| rows.has_begun(row, rules.same_step))?;
             self.losses.fill(None);
+            self.reasons.clear();
         }
         (arrays.obs, arrays.rewards, arrays.terminated, arrays.truncated, infos).into_pyobject(py)
     }
@@ -710,6 +759,7 @@ impl LanesState {
     /// Returns the result of `reset`.
     fn reset_result<'py>(&mut self, py: Python<'py>, owner: &NativeLanes) -> PyResult<Bound<'py, PyTuple>> {
         self.look_where(py)?;
+        let further = self.further(py, owner)?;
         let Some(inner) = &mut self.inner else { return Err(closed(py)) };
         let frame = inner.frame().map_err(|error| of_step(py, &error))?;
         let obs = if owner.rules.copy {
@@ -719,8 +769,12 @@ impl LanesState {
         };
         let infos = PyDict::new(py);
         if !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
-            owner.rows_of(frame, &self.lost, &self.losses).add_first_to(&infos, &owner.shapes)?;
+            let rows = owner.rows_of(frame, &self.lost, &self.losses, &self.reasons);
+            rows.add_first_to(&infos, &owner.shapes)?;
+            let further = further.into_iter().filter(|(row, _)| frame.reset()[*row] != 0).collect();
+            words::add_further(&infos, &further, owner.lanes, |_| true)?;
             self.losses.fill(None);
+            self.reasons.clear();
         }
         (obs, infos).into_pyobject(py)
     }

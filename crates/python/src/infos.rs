@@ -9,6 +9,7 @@ use rollhouse_core::{ColumnRef, ColumnSpec, Role};
 use crate::arrays::{RowShape, copy_masked, mask, objects};
 use crate::obs_shape::ObsShape;
 use crate::statistics::any;
+use crate::words::FurtherInfos;
 
 /// Some rows of one step, from which infos are made.
 pub(crate) struct Rows<'a> {
@@ -21,6 +22,8 @@ pub(crate) struct Rows<'a> {
     pub(crate) lost: &'a [bool],
     /// The word for how each of them was lost, until it has been told.
     pub(crate) losses: &'a [Option<&'static str>],
+    /// Why they were lost, of those of which it is known.
+    pub(crate) reasons: &'a [(usize, String)],
 }
 
 /// The steps whose infos have `valid`, which tells for each row whether it is a transition.
@@ -61,6 +64,8 @@ impl ShowValid {
 pub(crate) struct Shapes {
     pub(crate) obs: ObsShape,
     pub(crate) channels: Vec<Channel>,
+    /// Where rows say that they have infos which no channel has.
+    pub(crate) further: Option<FurtherInfos>,
 }
 
 /// A column of an env's own infos.
@@ -113,6 +118,11 @@ impl Rows<'_> {
 
     fn is_lost(&self, row: usize) -> bool {
         self.lost.get(row).copied().unwrap_or(false)
+    }
+
+    /// Returns whether an episode has begun in a row: it was reset, or ended where the next begins in the `same_step`.
+    pub(crate) fn has_begun(&self, row: usize, same_step: bool) -> bool {
+        self.reset[row] != 0 || same_step && self.is_over(row)
     }
 
     /// Returns whether a row is a transition.
@@ -184,7 +194,15 @@ impl Rows<'_> {
         let words = words.map(|(row, word)| Ok((row, PyString::intern(py, word).into_any())));
         let array = objects(py, self.count, words)?;
         infos.set_item(intern!(py, "lost"), array)?;
-        infos.set_item(intern!(py, "_lost"), mask(py, &new)?)
+        infos.set_item(intern!(py, "_lost"), mask(py, &new)?)?;
+        if self.reasons.is_empty() {
+            return Ok(());
+        }
+        let reasons = self.reasons.iter().map(|(row, why)| Ok((*row, PyString::new(py, why).into_any())));
+        infos.set_item(intern!(py, "lost_reason"), objects(py, self.count, reasons)?)?;
+        let known: Vec<bool> =
+            (0..self.count).map(|row| self.reasons.iter().any(|(of, _)| *of == row)).collect();
+        infos.set_item(intern!(py, "_lost_reason"), mask(py, &known)?)
     }
 }
 

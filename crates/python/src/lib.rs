@@ -33,6 +33,7 @@ mod replays;
 mod spares;
 mod statistics;
 mod views;
+mod words;
 mod worker_lanes;
 mod worker_link;
 mod worker_rows;

@@ -18,8 +18,8 @@ from python_nodes import python_nodes, same
 import rollhouse
 
 LANES = 4
-OBJECTS = {"name", "won", "_own"}
-"""Infos that are no numbers, come only in a later step, or have the name of a mask."""
+OBJECTS = {"name", "_own"}
+"""Infos that are no numbers, or have the name of a mask."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,8 @@ def check(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
 def test_numbers_in_infos_of_lanes_on_nodes_are_gymnasiums(cluster: rollhouse.Cluster, mode: AutoresetMode) -> None:
     """Symptom: ALE's `lives` was lost on nodes. Cause: lanes had columns for action masks alone. Fix: what an env says in a
-    step that is tried is columns too."""
+    step that is tried is columns too. And: `won`, which comes in the last step alone, was lost. Cause: no column was known for
+    it. Fix: lanes say such numbers in words, which are asked for."""
     with closing(cluster.make_vec("tallies:Tally", LANES, autoreset_mode=mode, record=False)) as there:
         here = SyncVectorEnv([tallies.Tally] * LANES, autoreset_mode=mode)
         check(there.reset(seed=5)[1], here.reset(seed=5)[1])
@@ -75,6 +76,31 @@ def test_numbers_in_infos_of_lanes_on_nodes_are_gymnasiums(cluster: rollhouse.Cl
             if step == 30:
                 check(there.reset(seed=7)[1], here.reset(seed=7)[1])
         assert ends > LANES
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.value)
+def test_numbers_under_keys_that_come_later_are_gymnasiums(cluster: rollhouse.Cluster, mode: AutoresetMode) -> None:
+    """`bonus` is said from the 50th step on, arrays and nested numbers beside it, and `again` by resets but the first."""
+    with closing(cluster.make_vec("tallies:Late", LANES, autoreset_mode=mode, record=False)) as there:
+        here = SyncVectorEnv([tallies.Late] * LANES, autoreset_mode=mode)
+        check(there.reset(seed=5)[1], here.reset(seed=5)[1])
+        seen = set()
+        for step in range(130):
+            actions = np.array([0, step % 2, 0, 1])
+            ours, theirs = there.step(actions)[4], here.step(actions)[4]
+            check(ours, theirs)
+            seen |= ours.keys() | ours.get("final_info", {}).keys()
+        assert {"bonus", "_bonus", "deep", "forces", "again"} <= seen
+        check(there.reset(seed=6)[1], here.reset(seed=6)[1])
+
+
+def test_more_than_there_is_room_for_is_left_out_and_costs_no_lane(cluster: rollhouse.Cluster) -> None:
+    with closing(cluster.make_vec("tallies:Late", 2, env_kwargs={"more": 100}, record=False)) as there:
+        there.reset(seed=5)
+        for _ in range(60):
+            infos = there.step(np.array([0, 0]))[4]
+        many = [key for key in infos if key.startswith("more")]
+        assert 10 < len(many) < 100 and infos["bonus"].tolist() == [60.0, 60.0]
 
 
 def test_infos_of_a_reset_and_of_a_step_may_be_of_different_types(cluster: rollhouse.Cluster) -> None:

@@ -42,6 +42,7 @@ def test_a_reset_takes_as_long_as_is_set_and_a_step_as_long_as_is_not(patient: L
         assert envs.step([0, 0])[4]["valid"].tolist() == [True, True]
         infos = envs.step([1, 0])[4]
         assert infos["lost"].tolist() == ["hung", None] and infos["valid"].tolist() == [False, True]
+        assert infos["lost_reason"].tolist() == ["a step took longer than 2s, which `node.step_within` sets", None]
         envs.close()
 
 

@@ -49,6 +49,7 @@ fn session(index: u32, node: &str, env: &str, steps: u64, episodes: u64) -> Sess
             episodes,
             return_sum: f64::from(20 + index) * episodes as f64,
             interrupted: 0,
+            ..SessionCounts::default()
         },
         replay: None,
     };

@@ -2,12 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use rollhouse_core::limits::MAX_LANE_WORDS_BYTES;
 use rollhouse_core::{Interruption, LaneSet, Options, SeedSchedule, Start, panic_message};
 use rollhouse_env::{BatchEnv, Image, ImageSize, RenderError, StateError};
 
 use super::Block;
 use super::containing::{Called, contain, discard};
 use crate::glance::Glance;
+use crate::lane_words::LaneWords;
 use crate::options::{Change, OptionsError};
 
 /// Env of a block, made anew with other options and not yet in use.
@@ -253,6 +255,18 @@ impl Block {
         }
         let answer = self.ask(ask)?;
         if self.is_lost(lane) { None } else { Some(answer) }
+    }
+
+    /// Returns what a lane that is not under way says in words, cut to what is sent of them.
+    pub(crate) fn words(&mut self, lane: usize) -> LaneWords {
+        let is_lost = self.is_lost(lane);
+        let said = self.with_late(|env| if is_lost { env.why_lost(lane) } else { env.further_infos(lane) });
+        let mut said = said.flatten();
+        if is_lost {
+            said.iter_mut().for_each(|why| why.truncate(why.floor_char_boundary(MAX_LANE_WORDS_BYTES)));
+            return LaneWords { lost: said, ..LaneWords::default() };
+        }
+        LaneWords { infos: said.filter(|infos| infos.len() <= MAX_LANE_WORDS_BYTES), ..LaneWords::default() }
     }
 
     pub(super) const fn is_lost(&self, lane: usize) -> bool {

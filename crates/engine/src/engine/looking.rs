@@ -8,6 +8,7 @@ use rollhouse_core::{Interruption, LaneSet};
 use super::Engine;
 use crate::error::StepError;
 use crate::glance::Glance;
+use crate::lane_words::LaneWords;
 
 impl Engine {
     /// Returns whether the env of lane `lane` has failed and is not back yet. Such a lane's rows show its last
@@ -21,6 +22,26 @@ impl Engine {
         let (status, lane) = (self.status.get(lane / BLOCK_LANES)?, lane % BLOCK_LANES);
         let hung = status.hung().has(lane);
         status.lost().has(lane).then_some(if hung { Interruption::Hung } else { Interruption::Crashed })
+    }
+
+    /// Returns what a lane says in words. Lanes that finish when they finish do so, also while others are under way.
+    ///
+    /// # Errors
+    /// [`StepError::NoSuchLane`], [`StepError::Hung`], [`StepError::LaneOutstanding`] while the lane is sent.
+    pub fn words(&mut self, lane: usize) -> Result<LaneWords, StepError> {
+        let lanes = self.lanes();
+        if lane >= lanes {
+            return Err(StepError::NoSuchLane { lane, lanes });
+        }
+        if self.hung {
+            return Err(StepError::Hung);
+        }
+        if self.is_outstanding(lane) {
+            return Err(StepError::LaneOutstanding { lane });
+        }
+        let own = &mut self.crews.own;
+        let block = own.blocks.get_mut(lane / BLOCK_LANES).filter(|_| own.late);
+        Ok(block.map(|block| block.words(lane % BLOCK_LANES)).unwrap_or_default())
     }
 
     /// Returns the number of lanes whose env has failed and is not back yet.

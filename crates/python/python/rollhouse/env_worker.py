@@ -563,7 +563,7 @@ class Worker:
             self.masks = array(record["infos"][0], np.dtype("uint8"), (self.hello["action_mask"]["n"],))
         infos = self.hello["infos"]
         masks = 0 if self.mask_by is None else 1
-        self.infos = None if infos is None else LaneInfos(infos, record["infos"][masks:], array)
+        self.infos = None if infos is None else LaneInfos(infos, record["infos"][masks:], record["further"], array)
         # Per lane one writable array per column, of no dimensions where a value is a scalar.
         self.rows = [[a[lane : lane + 1].reshape(a.shape[1:]) for a in observations] for lane in range(self.count)]
 

@@ -1,13 +1,16 @@
 """Numbers in the infos of envs on nodes, as columns of their lanes.
 
 A worker that describes an env tries a step, and tells which numbers were in the infos of it and of the reset before. The
-workers that step lanes write those, and the infos that are to be recorded, beside each row.
+workers that step lanes write those, and the infos that are to be recorded, beside each row. Numbers that come later, under other
+keys, have no column: the workers write them as JSON, and a trainer asks for them where a boolean of the row says that there are
+some.
 """
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -21,6 +24,9 @@ from rollhouse.said import at_path, info_of
 
 MAX_INFOS, MAX_INFO_BYTES = 20, 4096
 """Most infos of a step, and of a reset, and most bytes of each of both; the host in Rust has the same."""
+
+MAX_FURTHER_BYTES = 1024
+"""Most bytes of the numbers of a lane that have no column; the host in Rust has the same."""
 
 MAX_NAME_BYTES = 128
 MAX_DEPTH = 4
@@ -119,6 +125,7 @@ class LaneInfos:
     Args:
         infos: ``record``, ``step`` and ``first``: the channels, in the order of ``places``.
         places: Where each of them lies in a record; one more says which are there.
+        further: Where numbers lie that have no column, and their bytes, if there is a place for them.
         array: Makes an array of a value of each lane, given its place, dtype and shape.
     """
 
@@ -126,6 +133,7 @@ class LaneInfos:
         self,
         infos: dict[str, list[Channel]],
         places: list[int],
+        further: tuple[int, int] | None,
         array: Callable[[int, np.dtype, tuple[int, ...]], np.ndarray],
     ):
         self._of: dict[str, list[tuple[int, Any, list[np.ndarray], Any]]] = {}
@@ -139,7 +147,13 @@ class LaneInfos:
                 self._of[kind].append((at, path, lanes, np.nan if rows.dtype.kind == "f" else 0))
                 at += 1
         # Nobody is told of infos that are recorded only.
-        self._there = array(places[at], np.dtype("bool"), (at,)) if at < len(places) else None
+        there = at + int(further is not None)
+        self._there = array(places[at], np.dtype("bool"), (there,)) if at < len(places) else None
+        self._further = None if further is None else array(further[0], np.dtype("uint8"), (further[1],))
+        self._known = {kind: {channel["path"] for channel in infos[kind]} for kind in ("step", "first")}
+        # What is neither a dict nor unknown needs no second look.
+        self._usual = {kind: {path for path in known if "/" not in path} for kind, known in self._known.items()}
+        self._parts: list[dict[str, list[Any]]] = [{} for _ in range(0 if self._further is None else len(self._further))]
 
     def step(self, lane: int, info: dict[str, Any]) -> None:
         """Writes what a step said: NaN, or 0, for what it did not.
@@ -160,10 +174,39 @@ class LaneInfos:
             if self._there is not None:
                 self._there[lane, at] = there
         self._say("step", lane, info)
+        if self._further is not None:
+            self._put_further(lane, {"step": info})
 
     def first(self, lane: int, info: dict[str, Any]) -> None:
         """Writes what a reset said. What the step before said stays."""
         self._say("first", lane, info)
+        if self._further is not None:
+            self._put_further(lane, {"first": info}, beside=True)
+
+    def _put_further(self, lane: int, said: dict[str, dict[str, Any]], *, beside: bool = False) -> None:
+        """Writes the numbers that have no column, as many as there is room for.
+
+        Args:
+            beside: Whether what was written of the step before stays.
+        """
+        before = self._parts[lane]
+        parts = {"step": before["step"]} if beside and "step" in before else {}
+        for kind, info in said.items():
+            if not info.keys() <= self._usual[kind] and (new := self._unknown(kind, info)):
+                parts[kind] = new
+        if not parts and not before:
+            return
+        assert self._further is not None and self._there is not None
+        text = _fitting(parts)
+        self._further[lane, 8 : 8 + len(text)] = np.frombuffer(text, np.uint8)
+        self._further[lane, :8] = np.frombuffer(len(text).to_bytes(8, "little"), np.uint8)
+        self._there[lane, -1] = bool(text)
+        self._parts[lane] = parts
+
+    def _unknown(self, kind: str, info: dict[str, Any]) -> list[Any]:
+        known = self._known[kind]
+        found = (number for number in numbers(info) if number[0] not in known)
+        return [[path, array.dtype.name, array.tolist()] for path, array in found if len(path.encode()) <= MAX_NAME_BYTES]
 
     def _say(self, kind: str, lane: int, info: dict[str, Any]) -> None:
         for at, keys, lanes, missing in self._of[kind]:
@@ -172,6 +215,51 @@ class LaneInfos:
                 lanes[lane].fill(missing)
             if self._there is not None:
                 self._there[lane, at] = there
+
+
+def _fitting(parts: dict[str, list[Any]]) -> bytes:
+    """Returns numbers as JSON, without the last ones where all have no room; nothing of none."""
+    left = {kind: list(entries) for kind, entries in parts.items()}
+    while any(left.values()):
+        text = json.dumps(left).encode()
+        if len(text) <= MAX_FURTHER_BYTES:
+            return text
+        max(left.values(), key=len).pop()
+    return b""
+
+
+def add_further(infos: dict[str, Any], said: Iterable[tuple[int, str, bool]], count: int) -> None:
+    """Adds numbers that have no column to infos, as Gymnasium's vector envs do.
+
+    Args:
+        infos: Added to; those of an episode's last step go to its ``final_info``, if that is there.
+        said: Rows, what was written of each, and whether an episode has begun in it.
+        count: Number of rows.
+    """
+    from rollhouse.hosted.infos import added
+
+    adder = gymnasium.vector.VectorEnv()
+    adder.num_envs = count
+    for row, text, begins in said:
+        parts = json.loads(text)
+        final = infos.get("final_info")
+        if begins and final is not None:
+            added(adder, final, nested(parts.get("step", ())), row)
+        added(adder, infos, nested(parts.get("first" if begins else "step", ())), row)
+
+
+def nested(entries: Iterable[list[Any]]) -> dict[str, Any]:
+    """Returns an info of numbers by their paths."""
+    info: dict[str, Any] = {}
+    for path, dtype, value in entries:
+        *outer, last = keys_of(path)
+        inner = info
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        array = np.array(value, dtype)
+        native = dtype in ("bool", "int64", "float64")
+        inner[last] = array if array.ndim else array.item() if native else array[()]
+    return info
 
 
 def value_at(info: Any, keys: list[str]) -> Any:

@@ -54,6 +54,31 @@ class Tally(gymnasium.Env):
         return {"lives": self.lives, "frame": self.frames, "name": f"tally {self.lives}"}
 
 
+class Late(gymnasium.Env):
+    """Says more from its 50th step on, the last of which is that it is over: step 60, with action 1."""
+
+    observation_space = spaces.Box(-1e3, 1e3, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, more: int = 0) -> None:
+        self.more, self.episodes = more, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps, self.episodes = 0, self.episodes + 1
+        return np.zeros(1), {"again": self.episodes} if self.episodes > 1 else {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        info: dict[str, Any] = {"steps": self.steps}
+        if self.steps >= 50:
+            info |= {"bonus": float(self.steps), "deep": {"near": True, "at": self.steps}}
+            info |= {f"more{at}": at for at in range(self.more)}
+        if self.steps % 7 == 6:
+            info["forces"] = np.full((2, 3), self.steps, np.float32)
+        return np.full(1, self.steps), 1.0, action == 1 and self.steps >= 60, False, info
+
+
 class SteadyTally(Tally):
     """The same, declared deterministic: what it says of its frames is not, and is no part of what it does."""
 

@@ -55,13 +55,13 @@ def batch_infos(envs: gymnasium.vector.VectorEnv, lanes: list[int], said: Said) 
         for row, lane in enumerate(lanes):
             final, info = said.get(lane, (None, None))
             if final is not None:
-                infos = _added(adder, infos, {"final_obs": final[0], "final_info": final[1]}, row)
+                infos = added(adder, infos, {"final_obs": final[0], "final_info": final[1]}, row)
             if info:
-                infos = _added(adder, infos, info, row)
+                infos = added(adder, infos, info, row)
     return infos
 
 
-def _added(adder: gymnasium.vector.VectorEnv, infos: dict[str, Any], info: dict[str, Any], row: int) -> dict[str, Any]:
+def added(adder: gymnasium.vector.VectorEnv, infos: dict[str, Any], info: dict[str, Any], row: int) -> dict[str, Any]:
     """Adds the info of a row. Values that arrays of the rows before do not take become objects, each as its env gave it."""
     def was_dict(key: Any, value: Any) -> bool:
         return isinstance(infos.get(key), dict) and not isinstance(value, dict)
