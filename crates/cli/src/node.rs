@@ -101,6 +101,7 @@ pub(crate) fn configure(
     started.stepping.hang_deadline = worker.hang_after.0;
     started.stepping.step_deadline = worker.step_within.given();
     started.stepping.reset_deadline = worker.reset_within.given();
+    started.stepping.call_deadline = worker.call_within.0.0;
     started.recording.recorder.seal_after = Some(spool.seal_after.0);
     started.recording.shipping.shipper.spool_bytes = spool.limit.0;
     started.recording.shipping.shipper.when_full = spool.when_full;

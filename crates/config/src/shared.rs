@@ -29,13 +29,16 @@ pub struct Worker {
     pub lease: Time,
     /// Time that one step may take before its session is given up as hung. Default 60 s: no step of a built-in env
     /// takes a millisecond. Sessions of Python envs and of plug-ins have five quarters of `step_within` and `reset_within`
-    /// together, if that is more.
+    /// together, or of a longer `call_within`, if that is more.
     pub hang_after: Time,
     /// Time that a step of one lane of a Python env or of a plug-in may take before the lane is lost as `hung`, at most
     /// 24 h. Default 0: two fifths of `hang_after`, at most 25 s, so that a step and the reset after it fit into it.
     pub step_within: LaneDeadline,
     /// The same for a reset.
     pub reset_within: LaneDeadline,
+    /// Time that a call of a method of a Python env may take, and its picture, before its worker process is ended and the
+    /// lanes of that are lost as `hung`; 1 s to 24 h. Default 20 s.
+    pub call_within: Deadline<1000>,
     /// Time from the start of a plug-in's process until its lanes are made, at most 24 h. Default 2 min.
     pub plugin_within: Deadline<1000>,
 }
@@ -159,6 +162,7 @@ impl Worker {
             ("node.hang_after", &mut self.hang_after),
             ("node.step_within", &mut self.step_within),
             ("node.reset_within", &mut self.reset_within),
+            ("node.call_within", &mut self.call_within),
             ("node.plugin_within", &mut self.plugin_within),
         ]
     }
@@ -244,6 +248,7 @@ impl Default for Worker {
             hang_after: Time(Duration::from_secs(60)),
             step_within: LaneDeadline::default(),
             reset_within: LaneDeadline::default(),
+            call_within: Deadline::seconds(20),
             plugin_within: Deadline::seconds(120),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits::LANE_DEADLINE;
+use crate::limits::{CALL_DEADLINE, LANE_DEADLINE};
 
 /// Times that a lane which finishes when it finishes may take before it is lost as `hung`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct LaneDeadlines {
     pub step: Duration,
     /// Time for a reset.
     pub reset: Duration,
+    /// Time for a call of a method, and for a picture.
+    pub call: Duration,
     /// Settings by which they are set, for those who read of a loss; `None` if there are none.
     pub settings: Option<&'static DeadlineSettings>,
 }
@@ -23,6 +25,7 @@ pub struct DeadlineSettings {
     pub connect: &'static str,
     pub step: &'static str,
     pub reset: &'static str,
+    pub call: Option<&'static str>,
 }
 
 impl DeadlineSettings {
@@ -36,6 +39,7 @@ impl DeadlineSettings {
         connect: "connect_timeout",
         step: "step_timeout",
         reset: "reset_timeout",
+        call: None,
     };
 
     /// Arguments of commands.
@@ -44,6 +48,7 @@ impl DeadlineSettings {
         connect: "--connect-within",
         step: "--step-within",
         reset: "--reset-within",
+        call: None,
     };
 
     /// Settings of a node.
@@ -52,13 +57,14 @@ impl DeadlineSettings {
         connect: "python.connect_within",
         step: "node.step_within",
         reset: "node.reset_within",
+        call: Some("node.call_within"),
     };
 }
 
 impl LaneDeadlines {
-    /// Returns deadlines of which both are so long, and which no setting sets.
+    /// Returns deadlines of which those of steps and resets are so long, and which no setting sets.
     pub const fn both(time: Duration) -> Self {
-        Self { step: time, reset: time, settings: None }
+        Self { step: time, reset: time, call: CALL_DEADLINE, settings: None }
     }
 
     /// Returns the longer time of those for what lanes do, which `step`, `reset`, or both; true if it is that of a reset.
@@ -68,10 +74,25 @@ impl LaneDeadlines {
 
     /// Returns why a lane is lost that was given up at its deadline, in a reset if it is `resetting`.
     pub fn why_hung(&self, resetting: bool) -> String {
-        let (what, time) = if resetting { ("reset", self.reset) } else { ("step", self.step) };
-        let setting = self.settings.map(|names| if resetting { names.reset } else { names.step });
-        let setting = setting.map(|name| format!(", which `{name}` sets")).unwrap_or_default();
-        format!("a {what} took longer than {time:?}{setting}")
+        match resetting {
+            true => self.why("reset", self.reset, |names| Some(names.reset)),
+            false => self.why("step", self.step, |names| Some(names.step)),
+        }
+    }
+
+    /// Returns why a lane is lost whose call, or picture, was not there at its time.
+    pub fn why_not_called(&self) -> String {
+        self.why("call", self.call, |names| names.call)
+    }
+
+    fn why(
+        &self,
+        what: &str,
+        time: Duration,
+        name: impl Fn(&DeadlineSettings) -> Option<&'static str>,
+    ) -> String {
+        let setting = self.settings.and_then(name).map(|name| format!(", which `{name}` sets"));
+        format!("a {what} took longer than {time:?}{}", setting.unwrap_or_default())
     }
 }
 
@@ -91,5 +112,6 @@ mod tests {
         assert_eq!(plain.why_hung(false), "a step took longer than 1.5s");
         let named = LaneDeadlines { settings: Some(DeadlineSettings::OF_NODE), ..plain };
         assert_eq!(named.why_hung(true), "a reset took longer than 1.5s, which `node.reset_within` sets");
+        assert_eq!(named.why_not_called(), "a call took longer than 20s, which `node.call_within` sets");
     }
 }

@@ -56,6 +56,9 @@ pub const LAUNCHES_OF_OPENING: u32 = 6;
 /// Time that a lane which finishes when it finishes may take for a step or a reset, unless another is set.
 pub const LANE_DEADLINE: Duration = Duration::from_secs(25);
 
+/// Default time for a call of an env's method in another process, and for its picture: less than a lane has for a step.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(20);
+
 /// Time for which an env may try to connect to the game or simulator of which it is a client, unless another is set.
 pub const CONNECT_DEADLINE: Duration = Duration::from_secs(120);
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollhouse_core::limits::CALL_DEADLINE;
 use rollhouse_core::{LaneDeadlines, RunId, WhenFull};
 use rollhouse_env::Registry;
 use rollhouse_host::PythonHost;
@@ -75,13 +76,15 @@ pub struct SteppingConfig {
     /// Most batches that may wait for a thread that computes, and for one that waits.
     pub queue: usize,
     /// Time that one step may take before its session is given up as hung. Sessions whose lanes finish when they finish have
-    /// five quarters of the times of a step and of a reset, if that is more.
+    /// five quarters of the times of a step and of a reset, or of that of a call, if that is more.
     pub hang_deadline: Duration,
     /// Time that a step of a lane that finishes when it finishes may take; `None` is two fifths of `hang_deadline`, at most
     /// [`LANE_DEADLINE`](rollhouse_core::limits::LANE_DEADLINE).
     pub step_deadline: Option<Duration>,
     /// The same for a reset.
     pub reset_deadline: Option<Duration>,
+    /// Time that a call of a method of a Python env may take, and its picture.
+    pub call_deadline: Duration,
 }
 
 /// The settings with which a node records what it steps.
@@ -141,6 +144,7 @@ impl Default for SteppingConfig {
             hang_deadline: HANG_DEADLINE,
             step_deadline: None,
             reset_deadline: None,
+            call_deadline: CALL_DEADLINE,
         }
     }
 }

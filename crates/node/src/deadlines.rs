@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhouse_core::limits::LANE_DEADLINE;
+use rollhouse_core::limits::{CALL_DEADLINE, LANE_DEADLINE};
 use rollhouse_core::{DeadlineSettings, LaneDeadlines};
 
 use crate::SteppingConfig;
@@ -23,7 +23,8 @@ impl Deadlines {
         let SteppingConfig { hang_deadline: hang, step_deadline, reset_deadline, .. } = *config;
         let of_session = LANE_DEADLINE.min(hang * 2 / 5);
         let (step, reset) = (step_deadline.unwrap_or(of_session), reset_deadline.unwrap_or(of_session));
-        Self { hang, lanes: LaneDeadlines { step, reset, settings: Some(DeadlineSettings::OF_NODE) } }
+        let settings = Some(DeadlineSettings::OF_NODE);
+        Self { hang, lanes: LaneDeadlines { step, reset, call: config.call_deadline, settings } }
     }
 
     /// Returns the times of lanes that finish when they finish.
@@ -33,7 +34,10 @@ impl Deadlines {
 
     /// Returns the time of a session, whose lanes may be `late`: then they are given up before it is.
     pub(crate) fn of_session(&self, late: bool) -> Duration {
-        let lanes = (self.lanes.step + self.lanes.reset) * 5 / 4;
+        let LaneDeadlines { step, reset, call, .. } = self.lanes;
+        // The time that calls have by default is not to keep a session that stands still.
+        let call = if call > CALL_DEADLINE { call } else { Duration::ZERO };
+        let lanes = (step + reset).max(call) * 5 / 4;
         if late { self.hang.max(lanes) } else { self.hang }
     }
 }
@@ -72,5 +76,7 @@ mod tests {
         let hours = |hours: u64| second(hours * 3600);
         assert_eq!(times(60, None, Some(hours(2))), (second(24), hours(2), second(7224) * 5 / 4));
         assert_eq!(times(5, Some(second(1)), None), (second(1), second(2), second(5)));
+        let config = SteppingConfig { call_deadline: hours(1), ..SteppingConfig::default() };
+        assert_eq!(Deadlines::of(&config).of_session(true), second(4500));
     }
 }

@@ -19,13 +19,13 @@ from local_cluster import LocalCluster
 from python_nodes import python_nodes, workers_of
 
 import rollhouse
-from rollhouse.errors import LaneLostError, RefusedError
+from rollhouse.errors import CallError, LaneLostError, RefusedError
 
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A node that gives sessions up after 5 s and thus steps after 2 s, and resets after an hour."""
-    settings = ["node.hang_after=5 s", "node.reset_within=1 h"]
+    settings = ["node.hang_after=5 s", "node.reset_within=1 h", "node.call_within=1 s"]
     folder = tmp_path_factory.mktemp("patient")
     with closing(python_nodes(folder, "games", names=("one",), settings=settings, launch_within="20 h")) as cluster:
         yield cluster
@@ -43,6 +43,22 @@ def test_a_reset_takes_as_long_as_is_set_and_a_step_as_long_as_is_not(patient: L
         infos = envs.step([1, 0])[4]
         assert infos["lost"].tolist() == ["hung", None] and infos["valid"].tolist() == [False, True]
         assert infos["lost_reason"].tolist() == ["a step took longer than 2s, which `node.step_within` sets", None]
+        envs.close()
+
+
+def test_a_call_takes_as_long_as_is_set_and_the_trainer_is_told_by_what(patient: LocalCluster) -> None:
+    """Symptom: a call of an env on a node had 20 s, whatever was set, and its lane was lost as hung without a word. Cause: a fixed
+    time. Fix: ``node.call_within``, which the reason names.
+    """
+    with rollhouse.connect(patient.url, timeout=120) as cluster:
+        envs = cluster.make_vec("games:Asked", 1, on_loss="report")
+        envs.reset(seed=1)
+        assert envs.call_method(0, "wait", 0) == 0
+        with pytest.raises(CallError):
+            envs.call_method(0, "wait", 3600)
+        infos = envs.step([0])[4]
+        assert infos["lost"].tolist() == ["hung"]
+        assert infos["lost_reason"].tolist() == ["a call took longer than 1s, which `node.call_within` sets"]
         envs.close()
 
 

@@ -81,7 +81,8 @@ impl DeadlineArgs {
     pub(crate) fn of_lanes(&self) -> LaneDeadlines {
         let settings = Some(DeadlineSettings::OF_COMMANDS);
         let step = self.step_within.unwrap_or(LANE_DEADLINE);
-        LaneDeadlines { step, reset: self.reset_within.unwrap_or(LANE_DEADLINE), settings }
+        let reset = self.reset_within.unwrap_or(LANE_DEADLINE);
+        LaneDeadlines { step, reset, settings, ..LaneDeadlines::default() }
     }
 }
 

@@ -464,7 +464,7 @@ mod tests {
         let second = Duration::from_secs;
         let (path, shape, names) = (String::new(), Vec::new(), Vec::new());
         let action = ColumnSpec { path, dtype: DType::I64, shape, names, role: Role::Action };
-        let times = LaneDeadlines { step: second(1), reset: second(3600), settings: None };
+        let times = LaneDeadlines { step: second(1), reset: second(3600), ..LaneDeadlines::default() };
         let mut under_way = UnderWay::new(&action, 3, times);
         let begun = Instant::now();
         let lane = LaneSet::one;

@@ -41,7 +41,7 @@ enum Heard {
 
 impl Workforce {
     /// Calls a method of a lane's env, none of whose worker's lanes is under way, and waits for the answer. A worker that
-    /// does not give it within [`CALL_PATIENCE`] is ended.
+    /// does not give it within the time of a call is ended.
     pub(crate) fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
         let told = CallMessage { lane: self.lanes[lane].index, method, payload };
         let heard = self.ask(lane, CALL_LANE, &told).ok_or(CallError::Lost)?;
@@ -82,14 +82,15 @@ impl Workforce {
     /// before or by it.
     fn ask(&mut self, lane: usize, code: u64, told: &impl Serialize) -> Option<Vec<u8>> {
         let worker = self.lanes[lane].worker;
-        let deadline = Instant::now() + CALL_PATIENCE;
+        let time = self.deadlines().call;
+        let deadline = Instant::now() + time;
         let idle = |workforce: &Self| workforce.host.state(worker) == WorkerState::Idle;
         if !self.wait_for_worker(worker, deadline, idle) || self.lanes[lane].stage != Stage::Ready {
             return None;
         }
         // Nothing in it can fail to be written.
         let told = serde_json::to_vec(told).unwrap_or_default();
-        if let Err(error) = self.host.post(worker, code, &told, Some(CALL_PATIENCE)) {
+        if let Err(error) = self.host.post(worker, code, &told, Some(time + GIVE_UP_GRACE)) {
             warn!(worker, %error, "a worker cannot be given a call");
             self.end_worker(worker, true);
             return None;
@@ -114,6 +115,8 @@ impl Workforce {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
+                let why = self.deadlines().why_not_called();
+                self.fail_lanes(worker, true, &why);
                 self.end_worker(worker, false);
                 return false;
             }
@@ -194,5 +197,5 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// Most bytes that are shown of what is no picture.
 const MAX_SAID: usize = 1024;
 
-/// Time within which a call is answered: less than an engine gives a lane by default.
-const CALL_PATIENCE: Duration = Duration::from_secs(20);
+/// Time that the host has beside that of a call: the one who waits for the answer says why the worker is ended.
+const GIVE_UP_GRACE: Duration = Duration::from_secs(2);

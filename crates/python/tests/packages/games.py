@@ -71,6 +71,19 @@ class Long(gymnasium.Env):
         return np.ones(1, np.float32), 1.0, False, False, {}
 
 
+class Asked(Long):
+    """Has a method that takes as long as it is called for."""
+
+    metadata = {"methods": {"wait": {}}}
+
+    def __init__(self):
+        super().__init__(0)
+
+    def wait(self, seconds):
+        time.sleep(seconds)
+        return seconds
+
+
 class Numbered(gymnasium.Env):
     """Has numbers, and texts that look like numbers, as the keys of what it shows and is given, and shows what it was given."""
 
