@@ -177,7 +177,8 @@ impl OneLane {
         let action = self.action.clone();
         let frame = self.engine.frame()?;
         let obs = frame.obs_columns().iter().map(|column| ColumnData::from(*column)).collect();
-        Ok(PlayedStep { t, action, reward, total_reward, obs, terminated, truncated, state: None })
+        let infos = Vec::new();
+        Ok(PlayedStep { t, action, reward, total_reward, obs, infos, terminated, truncated, state: None })
     }
 
     /// Returns the engine that steps it, to draw it.

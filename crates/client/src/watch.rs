@@ -232,18 +232,16 @@ impl AsyncWatch {
     /// Returns what a lane showed in `steps` steps.
     fn steps_of(&self, rows: SoFarRows, steps: u64) -> Result<Steps, WatchError> {
         let SoFarRows { first_obs, obs, rewards, pictures } = rows;
-        let spec = &self.opened.spec;
         let first_obs = self.obs_rows(&first_obs, 1)?;
         if rewards.len() as u64 != steps || obs.len() != self.row_bytes() * rewards.len() {
             return Err(unlike("the observations of an episode"));
         }
-        let none =
-            |channel: &ColumnSpec| ColumnData::zeros(channel.dtype, channel.elements() * rewards.len());
         let picture = |LanePicture { at, png }: LanePicture| Some((at, Frame::of_bytes(png).ok()?));
         Ok(Steps {
             first_obs,
             obs: self.obs_rows(&obs, rewards.len())?,
-            infos: spec.recorded().info_channels.iter().map(none).collect(),
+            // They are not sent.
+            infos: Vec::new(),
             rewards,
             frames: pictures.into_iter().filter_map(picture).collect(),
         })

@@ -22,6 +22,7 @@ pub(crate) fn write(
     let (obs, actions) = (spec.obs_columns(), spec.action_parts());
     check_different(obs.iter().map(|column| &*column.path))?;
     check_different(actions.iter().map(|column| &*column.path))?;
+    check_different(spec.info_channels.iter().map(|column| &*column.path))?;
     let mut playback = Playback::new(registry, episode)?;
     let mut lines = Vec::with_capacity(2 * LINES_BYTES);
     while let Some(step) = playback.next_step()? {
@@ -30,6 +31,7 @@ pub(crate) fn write(
         let parts = split.as_deref().or(step.action.as_ref().map(std::slice::from_ref));
         let action = parts.map(|columns| Values { specs: &actions, columns });
         let mut line = line(&step, &obs, action, version);
+        line.infos = Noted(spec.info_channels.iter().zip(step.infos.iter().cloned()).collect());
         if let Some(before) = step.t.checked_sub(1) {
             line.step_columns = Noted(noted_of(episode, before));
             line.calls = episode.calls_after(before).iter().map(|called| Called::of(&called.call)).collect();
@@ -62,6 +64,7 @@ fn line<'a>(
         action,
         reward: step.reward,
         obs: Values { specs: obs, columns: &step.obs },
+        infos: Noted(Vec::new()),
         ended: (step.t > 0).then_some(Flags { terminated: step.terminated, truncated: step.truncated }),
         policy_version: Some(version).filter(|&version| version > 0),
         step_columns: Noted(Vec::new()),
@@ -78,6 +81,9 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reward: Option<f64>,
     obs: Values<'a>,
+    /// A row of each info channel, by name.
+    #[serde(skip_serializing_if = "Noted::is_empty")]
+    infos: Noted<'a>,
     #[serde(flatten)]
     ended: Option<Flags>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -83,7 +83,7 @@ impl Hand {
             form,
             controls: Controls::new(&spec.action_space, &spec.action_names),
             actions: Actions::of(spec),
-            elements: elements_of(&spec.obs_columns()),
+            elements: elements_of(&spec.obs_columns(), &[]),
             stands: stands.clone(),
             history: VecDeque::new(),
             pace: Pace::new(steps_per_second, 0),

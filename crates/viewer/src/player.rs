@@ -108,7 +108,9 @@ impl<'a> Player<'a> {
         let info = episode.info.clone();
         let spec = &info.run.spec;
         let action = Actions::of(spec);
-        let elements = elements_of(&spec.obs_columns());
+        let has_infos = episode.steps.as_ref().is_none_or(|steps| !steps.infos.is_empty());
+        let infos = if has_infos { &spec.info_channels[..] } else { &[] };
+        let elements = elements_of(&spec.obs_columns(), infos);
         let first_step = episode.from.as_ref().map_or(0, |from| from.step);
         let seeker = Seeker::new(envs, Arc::new(episode), &SeekBounds::default());
         let t = at.min(info.length);

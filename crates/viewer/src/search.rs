@@ -4,7 +4,7 @@ use std::fmt;
 
 use rollhouse_replay::PlayedStep;
 
-use crate::element::Element;
+use crate::element::{Element, ElementPlace};
 use crate::numbers::plain;
 
 /// A condition that a step must meet.
@@ -23,8 +23,8 @@ enum Quantity {
     Reward,
     Return,
     Action,
-    /// An element of the observation: column and index.
-    Element(usize, usize),
+    /// An element of the observation or of the infos.
+    Element(ElementPlace),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +38,8 @@ enum Relation {
 }
 
 impl Condition {
-    /// Parses a condition. A name is `reward`, `return`, `action` or that of an element of the observation; the
-    /// beginning of an element's name is enough if no other begins so.
+    /// Parses a condition. A name is `reward`, `return`, `action` or that of an element of the observation or
+    /// infos; the beginning of an element's name is enough if no other begins so.
     ///
     /// # Errors
     /// If it is no condition; the error says what is wrong with it.
@@ -64,7 +64,7 @@ impl Condition {
             Quantity::Reward => step.reward,
             Quantity::Return => Some(step.total_reward),
             Quantity::Action => step.action.as_ref().map(|action| action.number(0)),
-            Quantity::Element(column, index) => step.obs.get(column).map(|column| column.number(index)),
+            Quantity::Element(place) => place.value(step),
         };
         value.is_some_and(|value| self.relation.holds(value, self.number))
     }
@@ -75,7 +75,7 @@ fn quantity_of(name: &str, elements: &[Element]) -> Result<(String, Quantity), S
     if let Some((name, quantity)) = fixed.into_iter().find(|(known, _)| *known == name) {
         return Ok((name.to_owned(), quantity));
     }
-    let found = |element: &Element| (element.name.clone(), Quantity::Element(element.column, element.index));
+    let found = |element: &Element| (element.name.clone(), Quantity::Element(element.place));
     if let Some(element) = elements.iter().find(|element| element.name == name) {
         return Ok(found(element));
     }
@@ -134,9 +134,11 @@ impl fmt::Display for Condition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::element::StepPart;
 
     fn parse(typed: &str) -> Result<String, String> {
-        let element = |name: &str, index| Element { name: name.into(), column: 0, index };
+        let place = |index| ElementPlace { part: StepPart::Observation, column: 0, index };
+        let element = |name: &str, index| Element { name: name.into(), place: place(index) };
         let elements = [element("angle", 0), element("angular_velocity", 1), element("x", 2)];
         Condition::parse(typed, &elements).map(|condition| condition.to_string())
     }

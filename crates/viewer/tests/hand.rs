@@ -39,6 +39,7 @@ impl Lane {
             reward: None,
             total_reward: 0.0,
             obs: obs.clone(),
+            infos: Vec::new(),
             terminated: false,
             truncated: false,
             state: None,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_client::{MethodError, Pool, StepError};
-use rollhouse_core::{AutoresetMode, Began, ColumnData, ColumnRef, Interruption, Outcome, Past, PastEvent};
+use rollhouse_core::{
+    AutoresetMode, Began, ColumnData, ColumnRef, Interruption, Outcome, Past, PastEvent, PlayedActions,
+};
 use rollhouse_engine::{
     AttributeValue, CommandError, CommandLanes, Engine, EngineConfig, GetAttributes, GetParams, LaneRange,
     LogEvent, Method, Nothing, Reset, Schema, SchemaAnswer, SetAttributes, SetParams, Statistics,
@@ -55,7 +57,7 @@ impl InProcess {
     fn note(&mut self, rows: Option<(&[i64], &[Row])>) {
         let played = |(lane, (&action, _)): (u32, (&i64, &Row))| Past {
             lane,
-            what: PastEvent::Played(ColumnData::I64(vec![action])),
+            what: PastEvent::Played(PlayedActions { count: 1, actions: ColumnData::I64(vec![action]) }),
         };
         if let Some((actions, rows)) = rows {
             let stepped = (0..).zip(actions.iter().zip(rows)).filter(|(_, (_, row))| row.flags[2] == 0);

@@ -36,6 +36,8 @@ pub struct PlayedStep {
     pub total_reward: f64,
     /// Observation after the action: one row of each column.
     pub obs: Vec<ColumnData>,
+    /// Infos of the step: one row of each info channel; empty for step 0, and where they are not known.
+    pub infos: Vec<ColumnData>,
     /// Whether the env reached a terminal state in this step.
     pub terminated: bool,
     /// Whether a limit ended the episode at this step.
@@ -233,6 +235,12 @@ impl Head {
             action.copy_row(0, &episode.actions, row, elements);
             action
         });
+        let channels = &episode.info.run.spec.info_channels;
+        let infos = match (&episode.steps, &self.simulator, row) {
+            (Some(steps), _, Some(row)) => rows_of(&steps.infos, channels, row),
+            (None, Some(simulator), Some(_)) => rows_of(&simulator.infos, channels, 0),
+            (_, _, None) | (None, None, _) => Vec::new(),
+        };
         let info = &episode.info;
         let (terminated, truncated) =
             if t == info.length && t > 0 { info.outcome.flags() } else { (false, false) };
@@ -242,6 +250,7 @@ impl Head {
             reward: row.map(|_| self.reward),
             total_reward: self.total_reward,
             obs,
+            infos,
             terminated,
             truncated,
             state: self.simulator.as_ref().and_then(|simulator| simulator.state(0)),
