@@ -146,8 +146,8 @@ def main(host: int) -> None:
             continue
         if code & 0xFF != WORK:
             break
-        said = worker.work(code >> 8, payload)
-        link.reply(SAYS if said else DONE, json.dumps({"lost": said}).encode() if said else b"")
+        lost = worker.work(code >> 8, payload)
+        link.reply(SAYS if lost else DONE, json.dumps({"lost": lost}).encode() if lost else b"")
     worker.close()
     link.reply(DONE, b"")
 

@@ -71,8 +71,8 @@ def first_action(env: gymnasium.Env, info: Mapping[str, Any]) -> Any:
 def least(space: gymnasium.Space, mask: np.ndarray | None = None) -> Any:
     """Returns a value of a space: of the first choices, of the first that a ``mask`` of a Discrete has, and of zeros."""
     if isinstance(space, spaces.Discrete):
-        is_one = mask is not None and len(mask) == choices_of(space)
-        return space.dtype.type(space.start + (int(np.argmax(mask)) if is_one else 0))
+        first = int(np.argmax(mask)) if mask is not None and len(mask) == choices_of(space) else 0
+        return space.dtype.type(space.start + first)
     if isinstance(space, spaces.MultiDiscrete):
         return np.array(space.start, space.dtype)
     if isinstance(space, spaces.Box):
