@@ -218,7 +218,8 @@ envs.close()
 """
     )
     build = [sys.executable, "-m", "PyInstaller", "--noconfirm", "--log-level", "ERROR"]
-    # What is imported by name, when it is asked for.
+    # What is imported by name, when it is asked for; and not what its adapters are for, which is gigabytes.
+    build += [f"--exclude-module={name}" for name in ("torch", "ray", "stable_baselines3", "torchrl", "minari", "pettingzoo")]
     build += ["--collect-submodules", "rollhouse", str(script)]
     subprocess.run(build, cwd=tmp_path, check=True, capture_output=True, timeout=600)
     program = tmp_path / "dist" / "program" / "program"
