@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import tallies
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from python_nodes import play, python_nodes
 
 import rollhouse
 from rollhouse import errors, replays
@@ -49,6 +53,17 @@ def test_columns_that_would_have_one_name_are_refused_before_anything_is_recorde
     with pytest.raises(errors.RecordingError, match=f"the {role} has two columns called `arm/wrist`"):
         played(*both, record=True, data=tmp_path)
     assert not list(tmp_path.glob("*/segments/*.seg"))
+
+
+def test_columns_that_would_have_one_name_play_on_nodes_where_nothing_is_recorded(tmp_path: Path) -> None:
+    with closing(python_nodes(tmp_path, "tallies", names=("one",))) as nodes:
+        for transport in ("shm", "quic"):
+            with rollhouse.connect(nodes.url, transport=transport, timeout=120) as cluster:
+                with closing(cluster.make_vec("tallies:Wrists", 2, record=False)) as there:
+                    here = SyncVectorEnv([tallies.Wrists] * 2)
+                    play(there, here, AutoresetMode.NEXT_STEP, steps=5)
+                with pytest.raises(errors.RefusedError, match="the observation has two columns called `arm/wrist`"):
+                    cluster.make_vec("tallies:Wrists", 2).reset(seed=1)
 
 
 def test_columns_whose_names_differ_before_they_are_joined_by_dots_are_refused_by_lerobot(tmp_path: Path) -> None:

@@ -94,3 +94,19 @@ class Abrupt(Tally):
         if self.steps == 0:
             os._exit(3)
         return super().step(action)
+
+
+class Wrists(gymnasium.Env):
+    """Has two parts of an observation, and two of an action, whose joined names are the same; shows what it was given."""
+
+    PART = spaces.Box(-1, 1, (2,), np.float32)
+    observation_space = spaces.Dict({"arm/wrist": PART, "arm": spaces.Dict({"wrist": PART})})
+    action_space = spaces.Dict({"arm/wrist": PART, "arm": spaces.Dict({"wrist": PART})})
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed)
+        outer, inner = self.np_random.uniform(-1, 1, (2, 2)).astype(np.float32)
+        return {"arm/wrist": outer, "arm": {"wrist": inner}}, {}
+
+    def step(self, action: dict[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        return action, float(action["arm/wrist"][0]), False, False, {}
