@@ -175,17 +175,17 @@ fn draw(space: &Space, drawing: &Drawing, actions: &mut ColumnData, row: usize, 
     let elements = space.elements();
     for element in 0..elements {
         let bits = random_bits(element as u64, (row % LANES) as u32, turn);
-        let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
-        let number = match space {
-            // Exact: no env has 2^53 actions.
-            Space::Discrete(space) => (space.start + (bits % space.n) as i64) as f64,
-            Space::Box(_) => {
-                let ElementRange { low, high, whole } = drawing.elements[element];
-                let (low, high) = ends(low, high);
-                if whole { low + (unit * (high - low + 1.0)).floor() } else { low + (high - low) * unit }
-            }
-        };
         let at = row * elements + element;
+        if let (Space::Discrete(space), ColumnData::I64(values)) = (space, &mut *actions) {
+            // A sum within 64 bits: the last choice has a number.
+            values[at] = space.start.wrapping_add((bits % space.n) as i64);
+            continue;
+        }
+        let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
+        let ElementRange { low, high, whole } = drawing.elements[element];
+        let (low, high) = ends(low, high);
+        let number =
+            if whole { low + (unit * (high - low + 1.0)).floor() } else { low + (high - low) * unit };
         match actions {
             ColumnData::U8(values) => values[at] = number as u8,
             ColumnData::I32(values) => values[at] = number as i32,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from games import Game, Numbered
+from games import Game, Great, Numbered
 from gymnasium import spaces
-from local_cluster import LocalCluster
-from python_nodes import python_nodes, workers_of
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from local_cluster import LocalCluster, rollhouse_program
+from python_nodes import play, python_nodes, search_path, workers_of
 
 import rollhouse
 from rollhouse.errors import CallError, LaneLostError, RefusedError
@@ -60,6 +63,30 @@ def test_a_call_takes_as_long_as_is_set_and_the_trainer_is_told_by_what(patient:
         assert infos["lost"].tolist() == ["hung"]
         assert infos["lost_reason"].tolist() == ["a call took longer than 1s, which `node.call_within` sets"]
         envs.close()
+
+
+@pytest.mark.parametrize("transport", ["shm", "quic"])
+def test_choices_beyond_two_to_the_53_are_taken_to_the_last_digit_and_verified(patient: LocalCluster, transport: Any) -> None:
+    """Symptom: the try-out of an env gave it actions that it does not have. Cause: they were drawn as floats. Fix: as integers."""
+    with rollhouse.connect(patient.url, transport=transport, timeout=120) as cluster:
+        with closing(cluster.make_vec("games:Great", 2)) as there:
+            assert there.transport == transport
+            play(there, SyncVectorEnv([Great] * 2), AutoresetMode.NEXT_STEP, steps=30)
+            run = there.run
+        assert cluster.close_pool(run, timeout=60)["stored"]
+        replays = rollhouse.replays.open(cluster)
+        recorded = [info for info in replays if info.run == run and info.finished]
+        assert len(recorded) > 3
+        for info in recorded:
+            episode = replays.read(info)
+            assert info.action_space == Great.action_space
+            shown = [2**61 + (int(action) + 2**63) // 8 for action in episode.actions]
+            assert episode.observations[1:].tolist() == shown
+        verify = ["--connect", patient.url, "--python", sys.executable, "--allow", "games", recorded[0].id]
+        line = [str(rollhouse_program()), "replay", "verify", *verify]
+        variables = os.environ | search_path()
+        done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, env=variables)
+        assert done.returncode == 0 and "1 " in done.stdout, done
 
 
 def end_of(process: int) -> None:

@@ -84,6 +84,25 @@ class Asked(Long):
         return seconds
 
 
+class Great(gymnasium.Env):
+    """Has choices that floats do not have, and shows which of them was taken last."""
+
+    metadata = {"deterministic": True}
+    observation_space = spaces.Discrete(2**60, start=2**61)
+    action_space = spaces.Discrete(2**62 + 1, start=-(2**63))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.int64(2**61 + self.np_random.integers(2**60)), {}
+
+    def step(self, action):
+        if action not in self.action_space:
+            raise ValueError(f"{action} is none of the actions")
+        self.steps += 1
+        return np.int64(2**61 + (int(action) + 2**63) // 8), float(action % 7), self.steps == 9, False, {}
+
+
 class Numbered(gymnasium.Env):
     """Has numbers, and texts that look like numbers, as the keys of what it shows and is given, and shows what it was given."""
 
