@@ -13,6 +13,7 @@ mod escapes;
 mod exports;
 mod folders;
 mod fork;
+mod hints;
 mod hostile;
 mod hostile_texts;
 mod hosts;

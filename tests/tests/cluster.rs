@@ -61,7 +61,17 @@ fn three_nodes_play_the_episodes_of_one_machine_and_any_process_can_be_killed_an
         (&300.into(), &3.into(), &true.into())
     );
     let local = Folder::new();
-    succeed(local.path(), &format!("rollout {line}"));
+    let here = succeed(local.path(), &format!("rollout {line}"));
+    let here: Value = serde_json::from_str(&here).unwrap();
+    // Symptom: they were null on a cluster. Cause: nodes told how many episodes there were. Fix: and how they ended.
+    for figure in ["outcomes", "results"] {
+        assert!(here[figure].is_object() && report[figure] == here[figure], "{figure}: {report} {here}");
+    }
+    for figure in ["return", "length"] {
+        let of = |report: &Value, key: &str| report[figure][key].as_f64().expect("episodes have finished");
+        assert_eq!((of(&report, "min"), of(&report, "max")), (of(&here, "min"), of(&here, "max")), "{figure}");
+        assert!((of(&report, "mean") - of(&here, "mean")).abs() < 1e-9, "{figure}");
+    }
     let ls = format!("replay ls --json --connect {connect}");
     assert_eq!(played(&ls, data()), played("replay ls --json", local.path()));
 
