@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import re
+import select
+import struct
 import subprocess
+import sys
+import termios
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -13,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 from local_cluster import LocalCluster, rollhouse_program
-from python_nodes import python_nodes
+from python_nodes import python_nodes, search_path
 
 import rollhouse
 
@@ -64,6 +73,102 @@ def test_a_watched_lane_shows_its_values_action_reward_and_infos(nodes: LocalClu
     # Where a watcher came in, nobody has kept what led there.
     stepped = [frame for frame in frames if frame["action"] is not None]
     assert len(stepped) >= 3 and all(frame["reward"] == rewards[frame["episode"], frame["step"]] for frame in stepped)
+
+
+class Terminal:
+    """A program on a terminal, and what it has written there."""
+
+    def __init__(self, line: list[str]):
+        self._side, there = pty.openpty()
+        fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        variables = os.environ | {"COLORTERM": "truecolor", "TERM": "xterm-256color", **search_path()}
+        self._process = subprocess.Popen(line, stdin=there, stdout=there, stderr=there, env=variables, start_new_session=True)
+        os.close(there)
+        self.written = b""
+
+    def wait_for(self, wanted: str, step: Callable[[], None]) -> None:
+        """Steps until it is written."""
+        deadline = time.monotonic() + 120
+        while wanted.encode() not in self.written:
+            assert time.monotonic() < deadline, (wanted, self.written)
+            step()
+            while select.select([self._side], [], [], 0)[0]:
+                self.written += os.read(self._side, 1 << 16)
+
+    def press(self, keys: str) -> None:
+        self.written = b""
+        os.write(self._side, keys.encode())
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._side)
+
+
+def watch_line(nodes: LocalCluster, run: str, *more: str) -> list[str]:
+    return [str(rollhouse_program()), "watch", run, "--connect", nodes.url, "--pictures", "cells", *more]
+
+
+def test_the_picture_of_a_python_lane_is_drawn_on_a_terminal_and_the_way_back_is_there(nodes: LocalCluster) -> None:
+    with rollhouse.connect(nodes.url, timeout=120) as cluster:
+        with closing(cluster.make_vec("tallies:Tally", 1, record=False, render_mode="rgb_array")) as envs:
+            envs.reset(seed=3)
+
+            def step() -> None:
+                envs.step(np.array([1]))
+
+            with closing(Terminal(watch_line(nodes, envs.run))) as terminal:
+                terminal.wait_for("● live", step)
+                # A grey that the lane's picture has: ten times its lives, and the last digit of its steps.
+                terminal.wait_for("▀▀▀▀", step)
+                assert re.search(rb"[34]8;2;(3\d);\1;\1", terminal.written)
+                terminal.press("\x1b[D")
+                terminal.wait_for("paused", step)
+                terminal.press("f")
+                terminal.wait_for("live", step)
+
+
+def test_an_episode_of_a_deterministic_python_lane_is_recomputed_by_who_watches_it(nodes: LocalCluster) -> None:
+    """The lane draws nothing; whoever names an interpreter sees what the env would have drawn."""
+    with rollhouse.connect(nodes.url, timeout=120) as cluster:
+        with closing(cluster.make_vec("tallies:SteadyTally", 1, record=False)) as envs:
+            envs.reset(seed=3)
+
+            def step() -> None:
+                envs.step(np.array([2]))
+
+            hosting = ["--python", sys.executable, "--allow", "tallies"]
+            with closing(Terminal(watch_line(nodes, envs.run, *hosting))) as terminal:
+                terminal.wait_for("● live", step)
+                for _ in range(20):
+                    step()
+                terminal.press("\x1b[D")
+                terminal.wait_for("paused", step)
+                terminal.wait_for("▀▀▀▀", step)
+            with closing(Terminal(watch_line(nodes, envs.run))) as terminal:
+                terminal.wait_for("● live", step)
+                terminal.press("\x1b[D")
+                terminal.wait_for("paused", step)
+                assert "▀▀▀▀".encode() not in terminal.written
+
+
+def test_the_way_back_of_a_lane_with_ataris_observations_is_there(nodes: LocalCluster) -> None:
+    """Symptom: `watch` had no way back in observations above 48 KiB, as ALE's in colour. Cause: two of them fit no answer. Fix: the
+    first one comes in an answer of its own."""
+    with rollhouse.connect(nodes.url, timeout=120) as cluster:
+        with closing(cluster.make_vec("tallies:Wide", 1, record=False)) as envs:
+            envs.reset(seed=3)
+
+            def step() -> None:
+                envs.step(np.array([1]))
+
+            with closing(Terminal(watch_line(nodes, envs.run))) as terminal:
+                terminal.wait_for("▀▀▀▀", step)
+                for _ in range(10):
+                    step()
+                terminal.press("\x1b[D")
+                terminal.wait_for("paused", step)
+                terminal.wait_for("▀▀▀▀", step)
 
 
 def test_an_html_export_of_a_python_env_says_what_is_true(nodes: LocalCluster, tmp_path: Path) -> None:

@@ -212,6 +212,42 @@ def test_nodes_on_hosts_behind_ssh_join_and_end_with_their_connection(
         rollhouse.launch.ssh([destination], **wrong, **common)
 
 
+def test_what_is_started_on_ray_takes_what_was_asked_for_and_hosts_the_python_that_starts_it(
+    common: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a stand-in for Ray, which is not installed everywhere: its actors are objects of this process."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ray"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(Path(__file__).parent / "stand_ins")
+    import ray
+    from ray.util.placement_group import groups
+
+    asked: dict[str, Any] = {"cpus_per_node": 2, "resources": {"memory": 5.0}, "settings": {"node.labels": "zone=b"}}
+    try:
+        with rollhouse.launch.ray(nodes=2, strategy="PACK", **asked, **common) as cluster:
+            assert ray.is_initialized()
+            (group,) = groups
+            assert (group.bundles, group.strategy) == ([{"CPU": 2.0, "memory": 5.0}] * 2, "PACK")
+            for number, actor in enumerate(ray.started):
+                place = actor.options.pop("scheduling_strategy")
+                assert (place.group, place.index) == (group, number)
+                resources = {"num_cpus": 2.0, "num_gpus": 0, "resources": {"memory": 5.0}}
+                assert actor.options == {"max_restarts": 0, "max_concurrency": 4, **resources}
+                assert actor.arguments[0] == f"{cluster.prefix}{number}"
+            assert [(node["threads"], node["labels"]) for node in cluster.nodes()] == [(2, {"zone": "b"})] * 2
+            with contextlib.closing(cluster.make_vec("gymnasium:CartPole-v1", num_envs=2)) as envs:
+                step(envs)
+            for actor in ray.started:
+                variables = Path(f"/proc/{actor.body.pid()}/environ").read_bytes().split(b"\0")
+                assert f"ROLLHOUSE_PYTHON__INTERPRETER={sys.executable}".encode() in variables
+            marker = cluster.prefix
+        assert group.removed and all(actor.killed for actor in ray.started) and len(ray.started) == 2
+        assert running(marker) == []
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "ray"]:
+            del sys.modules[name]
+
+
 @pytest.mark.adapters("ray")
 def test_nodes_as_actors_of_ray_take_its_resources_and_end_with_their_actors(common: dict[str, Any]) -> None:
     import ray

@@ -54,6 +54,25 @@ class Tally(gymnasium.Env):
         return {"lives": self.lives, "frame": self.frames, "name": f"tally {self.lives}"}
 
 
+class Wide(gymnasium.Env):
+    """Shows pictures of Atari's size, which change with each step."""
+
+    observation_space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._seen(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return self._seen(), 1.0, False, False, {}
+
+    def _seen(self) -> np.ndarray:
+        return np.full((210, 160, 3), self.steps % 256, np.uint8)
+
+
 class Late(gymnasium.Env):
     """Says more from its 50th step on, the last of which is that it is over: step 60, with action 1."""
 
