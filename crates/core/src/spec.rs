@@ -199,8 +199,7 @@ impl EnvSpec {
     }
 
     /// Checks that the columns of an observation have different paths, and so those of an action and those of infos: keys are
-    /// joined by `/`, which may be part of a key. Whoever finds a column by its path needs that: recordings and exports. Envs that
-    /// are not recorded need it not, for lanes, frames and spaces have columns by their place, and nothing of them is lost.
+    /// joined by `/`, which may be part of a key. Whoever finds a column by its path needs that.
     ///
     /// # Errors
     /// [`SamePath`] otherwise.
