@@ -69,7 +69,11 @@ fn three_nodes_play_the_episodes_of_one_machine_and_any_process_can_be_killed_an
     }
     for figure in ["return", "length"] {
         let of = |report: &Value, key: &str| report[figure][key].as_f64().expect("episodes have finished");
-        assert_eq!((of(&report, "min"), of(&report, "max")), (of(&here, "min"), of(&here, "max")), "{figure}");
+        assert_eq!(
+            (of(&report, "min"), of(&report, "max")),
+            (of(&here, "min"), of(&here, "max")),
+            "{figure}"
+        );
         assert!((of(&report, "mean") - of(&here, "mean")).abs() < 1e-9, "{figure}");
     }
     let ls = format!("replay ls --json --connect {connect}");
