@@ -9,7 +9,7 @@ use std::time::UNIX_EPOCH;
 
 use rollhouse_core::{lock_refused, open_regular, open_regular_with};
 
-use crate::limits::MAX_SEGMENT_BYTES;
+use crate::limits::{MAX_SEGMENT_BYTES, SHORT_BYTES, SHORT_SHARE};
 
 /// The file operations that recording and reading need. Every one may block.
 ///
@@ -63,6 +63,11 @@ pub trait Disk: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Returns how much room there is for files in a folder; `None` where that is not known.
+    fn room(&self, _dir: &Path) -> Option<DiskRoom> {
+        None
+    }
+
     /// Returns when a file was last changed, in nanoseconds since 1970, and 0 if it is not there; `None` where that is
     /// not known.
     fn modified_ns(&self, _path: &Path) -> Option<u64> {
@@ -111,6 +116,23 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
 
     /// Makes contents and length of the file durable.
     fn sync_data(&self) -> io::Result<()>;
+}
+
+/// The room on the disk of a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskRoom {
+    /// Bytes that are free for this process.
+    pub free: u64,
+    /// Bytes of the whole disk.
+    pub total: u64,
+}
+
+impl DiskRoom {
+    /// Returns whether the disk is nearly full: who makes room now loses nothing.
+    pub const fn is_short(self) -> bool {
+        let share = self.total / SHORT_SHARE;
+        self.free < if share < SHORT_BYTES { share } else { SHORT_BYTES }
+    }
 }
 
 /// The result of trying to take a lock.
@@ -209,6 +231,12 @@ impl Disk for RealDisk {
 
     fn has_real_paths(&self) -> bool {
         true
+    }
+
+    fn room(&self, dir: &Path) -> Option<DiskRoom> {
+        let disk = rustix::fs::statvfs(dir).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+        Some(DiskRoom { free: bytes(disk.f_bavail), total: bytes(disk.f_blocks) })
     }
 
     fn modified_ns(&self, path: &Path) -> Option<u64> {

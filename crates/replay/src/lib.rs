@@ -48,7 +48,7 @@ pub use code::frame::{Frame, FrameError, Frames};
 pub use code::run::{PolicyInfo, RecordKind, RunHeader};
 pub use code::run_record::RunInfo;
 pub use code::versions::PolicyVersions;
-pub use disk::{Disk, DiskFile, Locking, RealDisk, read_all};
+pub use disk::{Disk, DiskFile, DiskRoom, Locking, RealDisk, read_all};
 pub use disk_error::DiskError;
 pub use play::divergence::{Divergence, Value, hash_digits};
 pub use play::envs::{Envs, LearnEnv};
@@ -90,6 +90,6 @@ pub use stored::summary::{
 pub use write::block::{BlockRecorder, End, Row};
 pub use write::record_error::{BeginError, RecordError};
 pub use write::recorded::{Recorded, Status};
-pub use write::recorder::{Backlog, Beside, Recorder, RunRecorder};
+pub use write::recorder::{Backlog, Beside, Recorder, RecorderWatch, RunRecorder};
 pub use write::recorder_config::{OnOutage, RecorderConfig};
 pub use write::spool::{Spool, is_spool_name, kept_name_of_folder, name_of_folder, name_of_part};

@@ -78,6 +78,10 @@ pub const MAX_DAMAGE_LISTED: usize = 1000;
 pub const GATHERED_FROM: usize = 64;
 /// Bytes of all gathered entries: beyond it none is gathered, and readers take those beside the segments.
 pub const MAX_GATHERED_BYTES: usize = 32 << 20;
+/// The share of a disk, one in so many bytes, below which it counts as nearly full.
+pub const SHORT_SHARE: u64 = 20;
+/// Free bytes at which no disk counts as nearly full, however large it is: minutes of the fastest recording.
+pub const SHORT_BYTES: u64 = 4_000_000_000;
 /// Bytes that a budget counts of a segment at least: an empty one takes a block of the disk as well, and memory.
 pub const LEAST_SEGMENT_COST: u64 = 4 << 10;
 /// Bytes of sled's files at which they are taken for garbage.

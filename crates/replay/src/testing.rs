@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::clock::Clock;
-use crate::disk::{Disk, DiskFile, Locking};
+use crate::disk::{Disk, DiskFile, DiskRoom, Locking};
 use crate::stored::lock::OpenError;
 use crate::write::recorder::Recorder;
 use crate::write::recorder_config::RecorderConfig;
@@ -196,6 +196,11 @@ impl FaultyDisk {
 }
 
 impl Disk for FaultyDisk {
+    fn room(&self, _dir: &Path) -> Option<DiskRoom> {
+        let total = self.lock_state().faults.capacity?;
+        Some(DiskRoom { free: total.saturating_sub(self.used()), total })
+    }
+
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         if self.lock_state().dirs.contains(path) {
             return Ok(());

@@ -16,6 +16,7 @@ mod model;
 mod noted;
 mod outages;
 mod part;
+mod pauses;
 mod portable;
 mod prune;
 mod queries;

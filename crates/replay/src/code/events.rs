@@ -175,6 +175,23 @@ impl EventWords {
         self.0.push(CALL | place(pos, lane));
     }
 
+    /// Returns whether an episode ended. It goes through all events.
+    #[cold]
+    pub(crate) fn has_ends(&self) -> bool {
+        let mut rest = &self.0[..];
+        while let Some(&word) = rest.first() {
+            let head = Head::new(word);
+            let follow = match head.kind() {
+                Kind::End | Kind::LongEnd => return true,
+                Kind::Window | Kind::Call => 0,
+                Kind::Begins => 1,
+                Kind::Row => 2,
+            };
+            rest = rest.get(1 + follow..).unwrap_or_default();
+        }
+        false
+    }
+
     /// Returns all words. After a [`Head`] come its words.
     pub(crate) fn words(&self) -> &[u64] {
         &self.0

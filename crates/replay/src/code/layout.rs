@@ -156,6 +156,17 @@ impl Layout {
         self.obs_bytes + size_of::<f64>() + self.info_bytes
     }
 
+    /// Returns the bytes of memory that what is recorded of one lane-step takes where nothing is coded.
+    pub(crate) fn step_memory(&self) -> usize {
+        let action = match self.actions {
+            ActionCoding::Planes { .. } => size_of::<i64>(),
+            ActionCoding::Raw { bytes } => bytes,
+        };
+        let observed =
+            if self.recorded.has_observations() { self.step_bytes() + self.packed_bytes() } else { 0 };
+        action + observed + self.noted_bytes()
+    }
+
     /// Returns whether one row with a reset of every lane fits a chunk.
     pub(crate) fn fits(&self, lanes: usize) -> bool {
         let packed = 3 * self.packed_bytes() * lanes;

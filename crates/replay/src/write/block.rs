@@ -1,6 +1,7 @@
 //! The recorder of one block: the stepping thread appends rows and events to a buffer with it, and does nothing else.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Call, ColumnRef, GameResult, Interruption, LaneSet, Outcome, Start};
@@ -393,6 +394,22 @@ impl BlockRecorder {
         if !self.buffer.is_empty() {
             self.next_buffer(self.buffer.opened_ms);
         }
+    }
+
+    /// Hands over what may not wait any longer once stepping has paused for so long: everything, but for a chunk with packed
+    /// columns in which no episode has ended, which stays open until it has paused for [`PACKED_AGE_MS`](crate::limits::PACKED_AGE_MS). Returns whether
+    /// something stays. May wait as any hand-over.
+    pub fn hand_over(&mut self, paused: Duration) -> bool {
+        let paused_ms = u64::try_from(paused.as_millis()).unwrap_or(u64::MAX);
+        let waits = self.packers.may_wait(self.buffer.rows, paused_ms);
+        if waits && !self.buffer.is_empty() && !self.buffer.events.has_ends() {
+            return true;
+        }
+        if !self.buffer.is_empty() {
+            self.flush();
+            self.shared.doorbell.ring();
+        }
+        false
     }
 
     fn push_end(&mut self, lane: usize, end: End) {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rollhouse_core::OwnedBytes;
 
+use crate::disk::DiskRoom;
 use crate::disk_error::DiskError;
 use crate::stored::recover::RepairReport;
 
@@ -12,6 +13,10 @@ use crate::stored::recover::RepairReport;
 pub struct Recorded {
     /// Episodes that were written from their beginning to their end.
     pub episodes: u64,
+    /// Steps of lanes that were written. Those that a failed disk did not keep are among them.
+    pub steps: u64,
+    /// Bytes that what is recorded of those steps takes in memory.
+    pub raw_bytes: u64,
     /// Bytes written to segments.
     pub bytes: u64,
     /// Bytes among those that a failed disk did not keep.
@@ -49,6 +54,10 @@ pub struct Status {
     pub error: Option<DiskError>,
     /// Whether the disk takes nothing just now, for the reason in `error`.
     pub failing: bool,
+    /// Wall clock since when it takes nothing, in milliseconds since 1970.
+    pub failing_since_ms: Option<u64>,
+    /// Room on the disk when it was looked last; `None` where that is not known.
+    pub room: Option<DiskRoom>,
     /// Whether somebody has removed the folder: then nothing is recorded any more.
     pub removed: bool,
     /// Report on what opening the folder had to repair.

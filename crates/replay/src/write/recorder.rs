@@ -41,6 +41,13 @@ pub struct Recorder {
     spool: Spool,
 }
 
+/// A handle that tells a recorder's status; see [`Recorder::watch`]. It keeps neither the recorder nor its folder.
+#[derive(Debug, Clone)]
+pub struct RecorderWatch {
+    totals: Arc<Mutex<Status>>,
+    doorbell: Arc<Doorbell>,
+}
+
 /// A recorder of one run, or of some of its lanes. It makes a [`BlockRecorder`] for each block of its lanes.
 #[derive(Debug)]
 pub struct RunRecorder {
@@ -342,11 +349,12 @@ impl Recorder {
 
     /// Returns what is written so far; does not wait for the writer.
     pub fn status(&self) -> Status {
-        let mut status = self.totals.lock().clone();
-        status.recorded.stalled = self.doorbell.stalled();
-        status.recorded.lost_chunks += self.doorbell.abandoned();
-        status.recorded.lost_frames = self.doorbell.lost_frames();
-        status
+        status_of(&self.totals, &self.doorbell)
+    }
+
+    /// Returns a handle that tells the status at any time, also after the recorder has finished.
+    pub fn watch(&self) -> RecorderWatch {
+        RecorderWatch { totals: Arc::clone(&self.totals), doorbell: Arc::clone(&self.doorbell) }
     }
 
     fn outcome(&self) -> Result<Recorded, RecordError> {
@@ -373,6 +381,21 @@ impl Recorder {
         let _ended = self.send(Command::Finish);
         writer.join().is_ok()
     }
+}
+
+impl RecorderWatch {
+    /// Returns what is written so far; does not wait for the writer.
+    pub fn status(&self) -> Status {
+        status_of(&self.totals, &self.doorbell)
+    }
+}
+
+fn status_of(totals: &Mutex<Status>, doorbell: &Doorbell) -> Status {
+    let mut status = totals.lock().clone();
+    status.recorded.stalled = doorbell.stalled();
+    status.recorded.lost_chunks += doorbell.abandoned();
+    status.recorded.lost_frames = doorbell.lost_frames();
+    status
 }
 
 impl Drop for Recorder {

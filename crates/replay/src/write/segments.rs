@@ -148,6 +148,7 @@ impl Segments {
             sealed.add(SealedSegment { number, bytes, episodes: None }, OwnedBytes::default());
             highest = highest.max(Some(number));
         }
+        let room = disk.room(dir);
         Ok(Self {
             folder: Folder { disk, dir: dir.into(), _lock: lock },
             config,
@@ -163,7 +164,7 @@ impl Segments {
             checks: DiskChecks { tried: None, seen: clock.now() },
             syncer: if matches!(clock, Clock::System(_)) { Syncer::start() } else { None },
             written: Written {
-                status: Status { repaired: report, ..Status::default() },
+                status: Status { repaired: report, room, ..Status::default() },
                 closed_bytes: 0,
                 undurable: Undurable::default(),
                 owned: OwnedBytes::default(),
@@ -201,19 +202,20 @@ impl Segments {
     }
 
     /// Writes a chunk of `run` to the current segment, with the payload of its pictures and the ends in it. The run's
-    /// index in `place` is filled in.
+    /// index in `place` is filled in. Returns false if it is lost.
     pub(crate) fn add_chunk(
         &mut self,
         run: &mut RunPlace,
         place: ChunkPlace,
         (payload, frames): (&[u8], &[u8]),
         ends: &ChunkEnds,
-    ) {
+    ) -> bool {
         let episodes = ends.episodes();
-        if !self.make_room(run) {
-            return self.lose(1, episodes);
-        }
-        let Some((number, segment)) = &mut self.current else { return self.lose(1, episodes) };
+        let is_there = self.make_room(run);
+        let Some((number, segment)) = self.current.as_mut().filter(|_| is_there) else {
+            self.lose(1, episodes);
+            return false;
+        };
         let before = segment.len();
         let index = match run.at {
             Some((at, index)) if at == *number => index,
@@ -239,6 +241,13 @@ impl Segments {
         if segment.is_flush_due() {
             self.flush();
         }
+        true
+    }
+
+    /// Counts steps of a chunk that was added, and the bytes that what is recorded of them takes in memory.
+    pub(crate) const fn count_steps(&mut self, steps: u64, raw_bytes: u64) {
+        self.written.status.recorded.steps += steps;
+        self.written.status.recorded.raw_bytes += raw_bytes;
     }
 
     /// Notes the end of a run in the segment that has its last chunk. If that is sealed already, the end goes to

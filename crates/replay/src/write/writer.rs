@@ -288,7 +288,12 @@ impl Run {
         self.frames.clear();
         buffer.frames.put(self.encoder.present(), &mut self.frames);
         match coded {
-            Ok(true) => segments.add_chunk(&mut self.place, place, (payload, &self.frames), ends),
+            Ok(true) => {
+                let (steps, step_bytes) = (ends.stepped, self.shared.layout.step_memory() as u64);
+                if segments.add_chunk(&mut self.place, place, (payload, &self.frames), ends) {
+                    segments.count_steps(steps, steps * step_bytes);
+                }
+            }
             Ok(false) => {}
             Err(_) => segments.lose(1, ends.episodes()),
         }

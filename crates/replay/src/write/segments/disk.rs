@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::Segments;
+use crate::disk::DiskRoom;
 use crate::disk_error::DiskError;
 use crate::stored::lock::is_removed;
 use crate::stored::names::segment_name;
@@ -38,6 +39,7 @@ impl Segments {
         self.lose(chunks, episodes);
         self.written.status.error = Some(error);
         self.outage.failed(self.clock.now());
+        self.written.status.failing_since_ms.get_or_insert(self.clock.wall_ms());
     }
 
     /// Returns whether nothing may be taken until the disk has room again.
@@ -54,6 +56,8 @@ impl Segments {
         match self.probe() {
             Ok(()) => {
                 self.outage.over();
+                self.written.status.failing_since_ms = None;
+                self.written.status.room = self.room();
                 if let Err(error) = self.seal_latched() {
                     // Recording goes on all the same; the next recorder seals what is left.
                     self.written.status.error = Some(error);
@@ -89,8 +93,13 @@ impl Segments {
         }
     }
 
+    pub(super) fn room(&self) -> Option<DiskRoom> {
+        self.folder.disk.room(&self.folder.dir)
+    }
+
     fn check_folder(&mut self) {
         self.checks.seen = self.clock.now();
+        self.written.status.room = self.room();
         if !self.written.status.removed && is_removed(&*self.folder.disk, &self.folder.dir) {
             self.written.status.removed = true;
             let error = DiskError::new("finding", &self.folder.dir, io::ErrorKind::NotFound.into());
