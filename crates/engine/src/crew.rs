@@ -123,6 +123,12 @@ impl Crew {
         laps.finish(&mut self.timings);
     }
 
+    /// Hands over what may not wait any longer once stepping has paused for so long. Returns whether something stays. It
+    /// needs no turn, for it looks at no row.
+    pub(crate) fn hand_over(&mut self, paused: Duration) -> bool {
+        self.blocks.iter_mut().fold(false, |stays, block| block.hand_over(paused) | stays)
+    }
+
     /// Does a job on every block. Late lanes that it posted have finished when this returns.
     pub(crate) fn run(&mut self, job: &Job, turn: Turn) {
         let Some(mut rows) = self.share.begin() else { return };
@@ -300,8 +306,8 @@ fn serve(crew: &mut Crew, channels: &TaskChannels, patience: &mut Patience, star
         let Some(next) = look(&tasks, patience).or_else(|| tasks.recv().ok()) else { break false };
         let task = match next {
             ToCrew::Step(task) => task,
-            ToCrew::HandOver => {
-                crew.blocks.iter_mut().for_each(Block::flush);
+            ToCrew::HandOver(paused) => {
+                crew.hand_over(paused);
                 continue;
             }
             ToCrew::End => break true,

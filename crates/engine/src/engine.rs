@@ -1,6 +1,7 @@
 //! The engine as its owner uses it: lockstep, and work between frames.
 
 mod calling;
+mod handing_over;
 mod in_parts;
 mod late_options;
 mod looking;
@@ -389,22 +390,6 @@ impl Engine {
                 here.for_each(|lane| rows.truncated[lane - range.start] = 1);
             });
         })
-    }
-
-    /// Hands everything recorded so far to the recorder's writer. May wait for it. Call it when stepping pauses for
-    /// [`CHUNK_AGE_MS`](rollhouse_replay::limits::CHUNK_AGE_MS): otherwise only the next step hands it over. Lanes that were
-    /// sent or are under way stay so, and results that were not received can be received.
-    ///
-    /// # Errors
-    /// Only [`StepError::Hung`].
-    pub fn flush(&mut self) -> Result<(), StepError> {
-        if self.hung {
-            return Err(StepError::Hung);
-        }
-        if self.in_parts.is_some() || self.first_done.is_some() {
-            return self.flush_beside();
-        }
-        self.on_blocks(false, |block, _| block.flush())
     }
 
     /// Returns the statistics so far. Late lanes that were sent stay so.

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rollhouse_arena::{BlockRows, Patience};
@@ -50,8 +50,8 @@ pub(crate) struct Task {
 pub(crate) enum ToCrew {
     /// Step these lanes and leave their rows.
     Step(Task),
-    /// Hand over what was recorded. It leaves no result.
-    HandOver,
+    /// Hand over what was recorded, once stepping has paused for so long. It leaves no result.
+    HandOver(Duration),
     /// No more tasks come.
     End,
 }

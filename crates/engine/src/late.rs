@@ -59,7 +59,7 @@ pub(crate) fn wait(blocks: &mut [Block], deadline: Instant) {
     if let Some(at) = hand_over {
         let now = Instant::now();
         if at <= now {
-            blocks.iter_mut().for_each(|block| block.hand_over(now));
+            blocks.iter_mut().for_each(|block| block.hand_over_if_due(now));
         }
     }
 }

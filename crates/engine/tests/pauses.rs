@@ -101,3 +101,26 @@ fn handing_over_does_not_wait_for_lanes_that_are_under_way() {
     GATE.close(false);
     while !engine.finish(LONG).unwrap() {}
 }
+
+/// Symptom: after a rollout of 50 steps and a kill while the trainer learned, all episodes that had ended were gone.
+/// Cause: only the next step handed over what was recorded. Fix: a pause does, whoever steps the lanes.
+#[test]
+fn a_pause_between_two_steps_hands_over_what_has_ended_on_every_thread() {
+    for threads in [1, 2] {
+        let lanes = 600;
+        let config = short_episodes(lanes, threads);
+        let (recorder, run) = recorder(&counter(), &config);
+        let mut engine = Engine::new(&counter(), config, Some(&run)).unwrap();
+        engine.reset(&Reset::all()).unwrap();
+        act(&mut engine, &vec![1; lanes]);
+        engine.step().unwrap();
+        assert_eq!(written(&recorder), 0, "the chunks are open");
+        assert!(!engine.hand_over(Duration::from_millis(100)).unwrap(), "nothing stays");
+        assert_eq!(written(&recorder), lanes as u64, "{threads} threads");
+        let (frame, _) = engine.frame_and_actions().unwrap();
+        assert!(frame.terminated().iter().all(|&flag| flag == 1), "the frame stays as it is");
+        act(&mut engine, &vec![1; lanes]);
+        engine.step().unwrap();
+        engine.close().unwrap();
+    }
+}

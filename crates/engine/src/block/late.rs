@@ -8,7 +8,7 @@ use rollhouse_arena::{BlockRows, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Interruption, LaneDeadlines, LaneSet};
 use rollhouse_env::{Collected, LateRows, Post};
-use rollhouse_replay::limits::CHUNK_AGE_MS;
+use rollhouse_replay::limits::{CHUNK_AGE_MS, PACKED_AGE_MS};
 
 use super::{Block, Done, Moves, Turn, copy_rows, keep_observations, show_rest};
 use crate::timings::{Laps, Phase};
@@ -40,8 +40,10 @@ pub(super) struct UnderWay {
     posted_apart: [Posted; BLOCK_LANES],
     /// Times that a lane may be under way.
     deadlines: LaneDeadlines,
-    /// Time at which lanes were last posted, or the recording was handed over while they were waited for.
+    /// Time at which lanes were last posted.
     stirred: Instant,
+    /// Time after that at which the recording is handed over if lanes are still waited for.
+    hand_over_after: Duration,
 }
 
 /// When a lane was posted, and the version of the policy that chose its action.
@@ -68,6 +70,7 @@ impl UnderWay {
             posted_apart: [never; BLOCK_LANES],
             deadlines,
             stirred: never.at,
+            hand_over_after: HAND_OVER_AFTER,
         }
     }
 
@@ -84,7 +87,7 @@ impl UnderWay {
 
     /// Notes that `lanes` are posted.
     fn post(&mut self, lanes: LaneSet, posted: Posted) {
-        self.stirred = posted.at;
+        (self.stirred, self.hand_over_after) = (posted.at, HAND_OVER_AFTER);
         if self.lanes().is_empty() {
             (self.together, self.apart) = (posted, LaneSet::NONE);
         } else {
@@ -374,16 +377,19 @@ impl Block {
     /// none is under way or nothing is recorded.
     pub(crate) fn hand_over_at(&self) -> Option<Instant> {
         let under_way = self.under_way.as_ref().filter(|under_way| !under_way.lanes().is_empty())?;
-        self.recorder.is_some().then(|| under_way.stirred + HAND_OVER_AFTER)
+        self.recorder.is_some().then(|| under_way.stirred + under_way.hand_over_after)
     }
 
     /// Hands over what the block has recorded, if it is time.
-    pub(crate) fn hand_over(&mut self, now: Instant) {
-        if self.hand_over_at().is_some_and(|at| at <= now) {
-            self.flush();
-            if let Some(under_way) = &mut self.under_way {
-                under_way.stirred = now;
-            }
+    pub(crate) fn hand_over_if_due(&mut self, now: Instant) {
+        if self.hand_over_at().is_none_or(|at| at > now) {
+            return;
+        }
+        let since = self.under_way.as_ref().map_or(now, |under_way| under_way.stirred);
+        let paused = now.saturating_duration_since(since);
+        let stays = self.hand_over(paused);
+        if let Some(under_way) = &mut self.under_way {
+            under_way.hand_over_after = if stays { HAND_OVER_REST_AFTER } else { paused + HAND_OVER_AFTER };
         }
     }
 
@@ -422,6 +428,9 @@ pub(super) fn flag(columns: &mut BlockRows<'_, '_>, lanes: LaneSet, done: Done, 
 /// Time for which lanes are waited for before what was recorded before them is handed over: a row would close the chunk by
 /// then.
 const HAND_OVER_AFTER: Duration = Duration::from_millis(CHUNK_AGE_MS);
+
+/// The same for what is not handed over by then, because its rows are packed and no episode has ended in them.
+const HAND_OVER_REST_AFTER: Duration = Duration::from_millis(PACKED_AGE_MS);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! The begins and ends of a block's episodes, which are counted, recorded and logged here.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use rollhouse_arena::{BlockRows, ObsRefs};
 use rollhouse_core::{Began, ColumnMut, GameResult, Interruption, LaneSet, Outcome};
@@ -39,11 +40,10 @@ impl Block {
         self.starts.untouched = LaneSet::NONE;
     }
 
-    /// Hands everything recorded so far to the writer.
-    pub(crate) fn flush(&mut self) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.flush();
-        }
+    /// Hands to the writer what may not wait any longer once stepping has paused for so long. Returns whether something
+    /// stays.
+    pub(crate) fn hand_over(&mut self, paused: Duration) -> bool {
+        self.recorder.as_mut().is_some_and(|recorder| recorder.hand_over(paused))
     }
 
     /// Passes one row to the recorder. The starts of the episodes that begin in it follow.

@@ -1,6 +1,5 @@
 //! First-done mode, in which lanes are sent some at a time and received as they are done.
 
-use std::sync::mpsc::TrySendError;
 use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
@@ -128,20 +127,6 @@ impl Engine {
     /// them: whatever is done between two steps would wait for them and drop their rows.
     pub(super) fn blocks_beside(&mut self) -> Option<&mut [Block]> {
         (self.outstanding() > 0 && self.crews.own.late).then_some(&mut self.crews.own.blocks[..])
-    }
-
-    /// Hands over what was recorded of lanes while some are under way, or were sent and not received; all of that goes on. The
-    /// threads of other crews do it after what they were sent before, and nobody waits for them.
-    pub(super) fn flush_beside(&mut self) -> Result<(), StepError> {
-        self.crews.own.blocks.iter_mut().for_each(Block::flush);
-        for worker in &self.crews.others {
-            // A crew whose channel is full has much to step, and hands over as it does.
-            if let Err(TrySendError::Disconnected(_)) = worker.tasks.try_send(ToCrew::HandOver) {
-                self.hung = true;
-                return Err(StepError::Hung);
-            }
-        }
-        Ok(())
     }
 
     #[cold]
