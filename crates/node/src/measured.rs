@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rollhouse_arena::{Request as MemoryRequest, ServingEnd};
+use rollhouse_replay::limits::{CHUNK_AGE_MS, PACKED_AGE_MS};
 use rollhouse_wire::{FrameHeader, FrameKind};
 
 use crate::executor::Waits;
@@ -20,16 +21,31 @@ pub(crate) struct MeasuredSession {
     costs: Costs,
     /// Time at which the counts were last reported, if anything was stepped since.
     stale_since: Option<Instant>,
-    /// Time of the last request, if its recording has not been handed over yet.
-    unflushed_since: Option<Instant>,
+    /// Recording of the last requests, if it has not been handed over yet.
+    unhanded: Option<Unhanded>,
     /// Time at which a request came that waits for lanes.
     waits_since: Option<Instant>,
+}
+
+/// A recording that has not been handed over.
+#[derive(Debug, Clone, Copy)]
+struct Unhanded {
+    /// Time of the last request.
+    since: Instant,
+    /// Time at which it is handed over unless another request comes before.
+    at: Instant,
+}
+
+impl Unhanded {
+    fn new(since: Instant) -> Self {
+        Self { since, at: since + HAND_OVER_AFTER }
+    }
 }
 
 impl MeasuredSession {
     pub(crate) fn new(session: OwnedSession, env: Arc<EnvFigures>) -> Self {
         let costs = Costs::default();
-        Self { session, env, costs, stale_since: None, unflushed_since: None, waits_since: None }
+        Self { session, env, costs, stale_since: None, unhanded: None, waits_since: None }
     }
 
     /// Returns whether what was done has not been reported for a while.
@@ -39,7 +55,7 @@ impl MeasuredSession {
 
     /// Returns whether everything was reported and handed over.
     pub(crate) const fn is_at_rest(&self) -> bool {
-        self.stale_since.is_none() && self.unflushed_since.is_none()
+        self.stale_since.is_none() && self.unhanded.is_none()
     }
 
     /// Returns whether the next request takes a bounded and short time: it may be done on the data thread.
@@ -71,7 +87,7 @@ impl MeasuredSession {
             MemoryRequest::Lanes => self.env.requests.send.observe(took),
             MemoryRequest::Command => return served,
         }
-        self.unflushed_since = Some(began);
+        self.unhanded = Some(Unhanded::new(began));
         if let Some(code) = self.session.take_refused() {
             figures.refusals.add_owner(code.word());
         }
@@ -93,7 +109,7 @@ impl MeasuredSession {
             return Ok(false);
         }
         let now = Instant::now();
-        self.unflushed_since = Some(now);
+        self.unhanded = Some(Unhanded::new(now));
         if now.duration_since(*self.stale_since.get_or_insert(now)) >= TELL_EVERY {
             self.tell(told, figures);
         }
@@ -106,22 +122,18 @@ impl MeasuredSession {
             return Some(Instant::now() + WATCHED_LOOK);
         }
         // Somebody may come to watch it.
-        Some(self.unflushed_since.map_or_else(|| Instant::now() + IDLE_LOOK, |since| since + FLUSH_AFTER))
+        Some(self.unhanded.map_or_else(|| Instant::now() + IDLE_LOOK, |unhanded| unhanded.at))
     }
 
     /// Looks after a session that was asked for nothing for a while: shows watchers what they want, reports what was
     /// done and hands over what was recorded.
     pub(crate) fn idle(&mut self, told: &ReportedTally, figures: &NodeFigures) {
         self.session.attend_watchers();
-        if self.unflushed_since.is_none_or(|since| since.elapsed() < FLUSH_AFTER) {
+        if self.unhanded.is_none_or(|unhanded| unhanded.at > Instant::now()) {
             return;
         }
         self.tell(told, figures);
-        self.flush_if_idle();
-        if self.unflushed_since.is_some() {
-            // It could not be: not before a while has passed again.
-            self.unflushed_since = Some(Instant::now());
-        }
+        self.hand_over_if_idle();
     }
 
     /// Reports what was done, if there was anything since the last report.
@@ -178,7 +190,7 @@ impl MeasuredSession {
         let took = began.elapsed();
         self.costs.note(took);
         self.stale_since.get_or_insert(began);
-        self.unflushed_since = Some(began);
+        self.unhanded = Some(Unhanded::new(began + took));
         if let Some(code) = self.session.take_refused() {
             figures.refusals.add_owner(code.word());
         }
@@ -191,12 +203,23 @@ impl MeasuredSession {
 }
 
 impl MeasuredSession {
-    pub(crate) fn flush_if_idle(&mut self) {
-        let idle = self.unflushed_since.is_some_and(|since| since.elapsed() >= FLUSH_AFTER);
-        if idle && !self.session.recording().is_some_and(|run| run.is_behind()) {
-            let flushed = self.session.flush().is_ok();
-            self.unflushed_since = self.unflushed_since.filter(|_| !flushed);
-        }
+    /// Returns when what was recorded is to be handed over unless a request comes before; `None` if nothing waits for that.
+    pub(crate) fn hand_over_at(&self) -> Option<Instant> {
+        let unhanded = self.unhanded.filter(|_| self.session.recording().is_some())?;
+        Some(unhanded.at)
+    }
+
+    /// Hands over what was recorded, if nothing was asked for long enough and the recorder follows.
+    pub(crate) fn hand_over_if_idle(&mut self) {
+        let now = Instant::now();
+        let Some(Unhanded { since, .. }) = self.unhanded.filter(|unhanded| unhanded.at <= now) else {
+            return;
+        };
+        let behind = self.session.recording().is_some_and(|run| run.is_behind());
+        let stays = behind || self.session.hand_over(now - since).unwrap_or(true);
+        // What could not be handed over, or is not yet to be, is looked at again.
+        let at = (now + HAND_OVER_AFTER).max(since + HAND_OVER_REST_AFTER);
+        self.unhanded = stays.then_some(Unhanded { since, at });
     }
 }
 
@@ -252,13 +275,56 @@ const COSTS: usize = 5;
 /// Greatest age of the reported counts of a session that is being stepped.
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
-/// Time without a request after which a session hands over what it has recorded. A chunk is closed early then, which
-/// costs a reader some bytes; a trainer that steps more often never pays this.
-const FLUSH_AFTER: Duration = Duration::from_secs(1);
+/// Time without a request after which a session hands over the episodes that have ended, and what else the next row would
+/// close a chunk of.
+const HAND_OVER_AFTER: Duration = Duration::from_millis(CHUNK_AGE_MS);
+
+/// Time without a request after which it hands over the rest: chunks of images in which no episode has ended.
+const HAND_OVER_REST_AFTER: Duration = Duration::from_millis(PACKED_AGE_MS);
 
 #[cfg(test)]
 mod tests {
+    use rollhouse_replay::testing::DrivenRecorder;
+
     use super::*;
+    use crate::owned::tests::{fall_behind, recorded, reset, step, waiting_for_the_disk};
+
+    /// A session that has recorded one step of two lanes, `ago` before now.
+    fn paused(driven: &DrivenRecorder, ago: Duration) -> MeasuredSession {
+        let mut session = MeasuredSession::new(recorded(driven), Arc::default());
+        reset(&mut session.session, 1);
+        step(&mut session.session, 2, &[0, 1]);
+        session.unhanded = Some(Unhanded::new(Instant::now() - ago));
+        session
+    }
+
+    fn steps_written(driven: &mut DrivenRecorder) -> u64 {
+        driven.write_out(Duration::ZERO);
+        driven.recorder().status().recorded.steps
+    }
+
+    #[test]
+    fn what_was_recorded_is_handed_over_once_the_owner_has_paused_and_not_before() {
+        let (_, mut driven) = waiting_for_the_disk();
+        let mut session = paused(&driven, Duration::ZERO);
+        assert!(session.hand_over_at().is_some_and(|at| at <= Instant::now() + HAND_OVER_AFTER));
+        session.hand_over_if_idle();
+        assert!(session.hand_over_at().is_some());
+        assert_eq!(steps_written(&mut driven), 0);
+        let mut session = paused(&driven, HAND_OVER_AFTER);
+        session.hand_over_if_idle();
+        assert_eq!((session.hand_over_at(), steps_written(&mut driven)), (None, 2));
+    }
+
+    #[test]
+    fn a_session_whose_recorder_is_behind_is_looked_at_again_and_waits_for_nothing() {
+        let (_, driven) = waiting_for_the_disk();
+        let mut session = MeasuredSession::new(recorded(&driven), Arc::default());
+        fall_behind(&mut session.session);
+        session.unhanded = Some(Unhanded::new(Instant::now() - HAND_OVER_AFTER));
+        session.hand_over_if_idle();
+        assert!(session.hand_over_at().is_some_and(|at| at > Instant::now()));
+    }
 
     #[test]
     fn two_dear_requests_among_five_keep_a_session_prompt_and_three_do_not() {

@@ -18,6 +18,7 @@ mod sending;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_arena::SharedArena;
@@ -246,12 +247,13 @@ impl OwnedSession {
         self.recording.obstacle(&self.plan.owner).map(|why| Refusal::busy(why, DISK_RETRY_MS).leaving())
     }
 
-    /// Hands what was recorded so far to the recorder's writer, for which it may wait. Lanes that are under way stay so.
+    /// Hands to the recorder's writer what may not wait any longer once the owner has paused for so long, as
+    /// [`Engine::hand_over`] does. Returns whether something may stay.
     ///
     /// # Errors
     /// If the engine hangs.
-    pub fn flush(&mut self) -> Result<(), StepError> {
-        self.engine.flush()
+    pub fn hand_over(&mut self, paused: Duration) -> Result<bool, StepError> {
+        self.engine.hand_over(paused)
     }
 
     /// Runs a command, between two requests. Takes as long as the env does.

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rollhouse_core::{Claimant, EnvSpec, Interruption, panic_message};
@@ -400,8 +400,47 @@ impl OwnedHandle {
             && let Slot::Here(measured) = &mut *slot
         {
             self.tell_if_stale(measured, figures);
-            measured.flush_if_idle();
+            measured.hand_over_if_idle();
             self.stirred.store(!measured.is_at_rest(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns when what was recorded is to be handed over unless a request comes before; `None` if nothing waits for that,
+    /// or another thread has the session and sees to it.
+    pub(crate) fn hand_over_at(&self) -> Option<Instant> {
+        match &*self.slot.try_lock().ok()? {
+            Slot::Here(measured) => measured.hand_over_at(),
+            Slot::Away(_) | Slot::Gone(_) => None,
+        }
+    }
+
+    /// Hands over what was recorded of a session that nobody steps just now: here if that is short, else on a worker. Not
+    /// cancellation-safe: if it is dropped while a worker has the session, the session is lost.
+    pub(crate) async fn hand_over_if_idle(&self, executor: &Executor) {
+        let Ok(mut slot) = self.slot.try_lock() else { return };
+        let Ok(measured) = slot.here() else { return };
+        if measured.session.is_prompt() && measured.session.lanes() <= PROMPT_LANES {
+            return measured.hand_over_if_idle();
+        }
+        let (crew, waits) = (measured.session.crew(), waits_for_others(&measured.session));
+        let Ok(measured) = slot.take() else { return };
+        let work = |mut measured: Box<MeasuredSession>| {
+            measured.hand_over_if_idle();
+            measured
+        };
+        match executor.submit_with((crew, &self.owner), measured, work, waits) {
+            Ok(done) => match done.await {
+                Ok(Ok(measured)) => *slot = Slot::Here(measured),
+                // Whoever asks for it next is told.
+                Ok(Err(error)) => drop(slot.lose(error)),
+                Err(_) => drop(slot.lose(JobError::Panicked(GOING_AWAY.to_owned()))),
+            },
+            Err(full) => {
+                let pause = full.retry_after;
+                *slot = Slot::Here(full.given);
+                drop(slot);
+                tokio::time::sleep(pause).await;
+            }
         }
     }
 

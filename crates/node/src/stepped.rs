@@ -1,6 +1,7 @@
 //! The session that an owner steps: lanes of its own, or a recorded episode.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use rollhouse_wire::{FrameHeader, Incarnation, SessionId};
@@ -73,6 +74,21 @@ impl Stepped {
     pub(crate) fn hasten(&self, number: u32) {
         if let Self::Owned(owned) = self {
             owned.hasten(number);
+        }
+    }
+
+    /// Returns when what was recorded is to be handed over unless a request comes before; `None` if nothing waits for that.
+    pub(crate) fn hand_over_at(&self) -> Option<Instant> {
+        match self {
+            Self::Owned(owned) => owned.hand_over_at(),
+            Self::Replay(_) => None,
+        }
+    }
+
+    /// Hands over what was recorded. Not cancellation-safe: see [`OwnedHandle::hand_over_if_idle`].
+    pub(crate) async fn hand_over_if_idle(&self, executor: &Executor) {
+        if let Self::Owned(owned) = self {
+            owned.hand_over_if_idle(executor).await;
         }
     }
 

@@ -130,11 +130,18 @@ impl Stream<'_> {
         let mut read = pin!(self.reader.read());
         let read = match hosting.eagerness.wait(read.as_mut()).await {
             Some(read) => read,
-            None => tokio::select! {
-                // A request that is here is asked for at once; whether the session still moves is seen there.
-                biased;
-                read = read => read,
-                end = turned_away(&mut self.turns, self.place.number) => return Err(end),
+            None => loop {
+                let hand_over_at = self.place.session.hand_over_at();
+                let pause = hand_over_at.map(|at| tokio::time::sleep_until(at.into()));
+                tokio::select! {
+                    // A request that is here is asked for at once; whether the session still moves is seen there.
+                    biased;
+                    read = read.as_mut() => break read,
+                    end = turned_away(&mut self.turns, self.place.number) => return Err(end),
+                    () = after(pause), if hand_over_at.is_some() => {
+                        self.place.session.hand_over_if_idle(&hosting.executor).await;
+                    }
+                }
             },
         };
         request_of(read)
@@ -195,6 +202,14 @@ impl Stream<'_> {
         };
         self.writer.stream().give_up(code);
         self.reader.stream().give_up(code);
+    }
+}
+
+/// Waits for the end of a pause, for ever if there is none. Cancellation-safe.
+async fn after(pause: Option<tokio::time::Sleep>) {
+    match pause {
+        Some(pause) => pause.await,
+        None => std::future::pending().await,
     }
 }
 

@@ -85,7 +85,7 @@ fn do_it(session: &mut OwnedSession, header: FrameHeader, request: &FrameRequest
     session.handle(header, request).unwrap()
 }
 
-fn reset(session: &mut OwnedSession, number: u32) -> Bytes {
+pub(crate) fn reset(session: &mut OwnedSession, number: u32) -> Bytes {
     do_it(session, request(FrameKind::Reset, number, 0, 0), &FrameRequest::default())
 }
 
@@ -98,7 +98,7 @@ fn reset_lanes(session: &mut OwnedSession, number: u32, lanes: &ResetLanes) -> R
     session.handle(header, &FrameRequest { columns: ColumnBuffer::default(), sidecar })
 }
 
-fn step(session: &mut OwnedSession, number: u32, actions: &[i64]) -> Bytes {
+pub(crate) fn step(session: &mut OwnedSession, number: u32, actions: &[i64]) -> Bytes {
     let places = session.layout.actions(session.lanes(), false).unwrap();
     let mut columns = ColumnBuffer::default();
     columns.resize(places.bytes);

@@ -100,7 +100,7 @@ fn a_hastened_request_is_answered_with_what_is_done_and_others_go_on_beside_what
     let refused = session.command(command).error.unwrap();
     assert_eq!((refused.code, refused.retry_after_ms.is_some()), (RefusalCode::Busy, true));
     assert_eq!(session.stats().unwrap().steps, 12);
-    session.flush().unwrap();
+    session.hand_over(Duration::MAX).unwrap();
     assert_eq!(session.engine.outstanding(), 1);
 }
 
