@@ -35,6 +35,7 @@ TOLD_ELSEWHERE = {"RollhouseCertificateNotRenewed", "RollhouseProcessRestarts"}
 # Alerts that made series alone make fire (rules_test.yml), and why.
 BY_SERIES_ALONE = {
     "RollhouseRequestsRefusedBusy": "batches of the built-in envs take too little time for a queue to fill",
+    "RollhouseNodeRunsOutOfRoom": "a disk that is nearly full, and not quite, would have to be a disk of its own",
 }
 
 # Gauges that grow for as long as nothing is taken: those that did so all through a fault go on as they did.

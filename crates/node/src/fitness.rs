@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rollhouse_core::WhenFull;
-use rollhouse_replay::Recorder;
+use rollhouse_replay::{DiskRoom, Recorder};
 use rollhouse_wire::{Identity, Takes, Unfit, UnfitReason, Validity};
 
 use crate::Shipping;
@@ -31,6 +31,8 @@ struct Condition {
     held: bool,
     /// Why the store takes nothing of what the node records, if so.
     unshipped: Option<String>,
+    /// What is nearly full, if anything.
+    short: Option<String>,
 }
 
 impl Fitness {
@@ -40,8 +42,10 @@ impl Fitness {
         let validity = self.identity.as_ref().and_then(|identity| identity.validity());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let status = self.recorder.as_ref().map(|recorder| recorder.status());
+        let room = status.as_ref().and_then(|status| status.room).filter(|room| room.is_short());
         let failing = status.filter(|status| status.failing).and_then(|status| status.error);
         let shipping = self.shipping.as_ref().map(|shipping| shipping.figures());
+        let spool = shipping.as_ref().map(|shipping| (shipping.unshipped_bytes, shipping.limit));
         let condition = Condition {
             certificate: validity
                 .map(|validity| (validity, i64::try_from(now.as_secs()).unwrap_or(i64::MAX))),
@@ -49,6 +53,7 @@ impl Fitness {
             waits: self.when_full == Some(WhenFull::BackPressure),
             held: shipping.as_ref().is_some_and(|shipping| shipping.held),
             unshipped: shipping.and_then(|shipping| shipping.failing).map(|why| why.to_string()),
+            short: short(room, spool),
         };
         condition.judge()
     }
@@ -75,14 +80,43 @@ impl Condition {
         if self.held {
             return Some(last(UnfitReason::SpoolFull, "its spool is full".to_owned()));
         }
-        self.unshipped
-            .map(|why| last(UnfitReason::Shipping, format!("it cannot ship what it records: {why}")))
+        let unshipped = self.unshipped.map(|why| format!("it cannot ship what it records: {why}"));
+        // That has a cause, which comes first.
+        unshipped
+            .map(|why| last(UnfitReason::Shipping, why))
+            .or_else(|| self.short.map(|why| last(UnfitReason::Room, why)))
     }
 }
+
+/// Returns what is nearly full: the disk, if its `room` is short, or the spool, of which bytes and limit are given.
+fn short(room: Option<DiskRoom>, spool: Option<(u64, u64)>) -> Option<String> {
+    if room.is_some() {
+        return Some("its disk is nearly full".to_owned());
+    }
+    let (_, limit) = spool.filter(|&(bytes, limit)| bytes >= limit - limit / NEARLY_FULL)?;
+    // Without what changes each second: whoever reports it reports changes.
+    Some(format!("its spool is nearly full: it has over four fifths of spool.limit = {limit} bytes"))
+}
+
+/// The part of its limit, one in so many, below which what is left makes a spool nearly full.
+const NEARLY_FULL: u64 = 5;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_whose_disk_or_spool_is_nearly_full_comes_last_and_says_which() {
+        let room = DiskRoom { free: 3, total: 100 };
+        let judged = |short| Condition { short, ..Condition::default() }.judge();
+        let unfit = judged(short(Some(room), Some((0, 100)))).unwrap();
+        assert_eq!((unfit.takes, unfit.reason), (Takes::Last, UnfitReason::Room));
+        assert_eq!(unfit.why, "its disk is nearly full");
+        let unfit = judged(short(None, Some((80, 100)))).unwrap();
+        assert!(unfit.why.starts_with("its spool is nearly full: "), "{}", unfit.why);
+        assert_eq!(judged(short(None, Some((79, 100)))), None);
+        assert_eq!(judged(short(None, None)), None);
+    }
 
     const HOLDS: Validity = Validity { not_before: 100, not_after: 200 };
 

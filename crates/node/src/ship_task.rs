@@ -50,6 +50,8 @@ pub struct ShipFigures {
     pub counts: ShipCounts,
     /// Bytes that are recorded and neither in the store nor dropped.
     pub unshipped_bytes: u64,
+    /// Bytes at which the spool is full.
+    pub limit: u64,
     /// Time for which the oldest sealed segment has been waiting to be shipped, at most since the start of the node;
     /// zero if none waits.
     pub oldest: Duration,
@@ -254,6 +256,7 @@ impl Task<'_> {
         let figures = ShipFigures {
             counts: shipper.counts(),
             unshipped_bytes: shipper.unshipped_bytes(),
+            limit: shipper.limit(),
             oldest: shipper.oldest_since().map_or(Duration::ZERO, |since| self.now().saturating_sub(since)),
             held: shipper.is_held(),
             last_failure: self.last_failure.clone(),

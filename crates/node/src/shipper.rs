@@ -396,6 +396,11 @@ impl Shipper {
         self.unshipped_bytes() + leaving.map(|leaving| leaving.bytes).sum::<u64>() + self.aside_bytes()
     }
 
+    /// Returns the bytes at which the spool is full.
+    pub const fn limit(&self) -> u64 {
+        self.config.spool_bytes
+    }
+
     /// Returns the bytes of all segments that the store has set aside.
     const fn aside_bytes(&self) -> u64 {
         self.found_aside + self.counts.aside.bytes

@@ -147,6 +147,8 @@ pub enum UnfitReason {
     Disk,
     /// Its spool has come to its limit.
     SpoolFull,
+    /// Its disk or its spool is nearly full.
+    Room,
     /// The store does not take what it records.
     Shipping,
     /// Nobody listens at the address that it advertises, its host says.
@@ -161,10 +163,11 @@ pub enum UnfitReason {
 
 impl UnfitReason {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Certificate,
         Self::Disk,
         Self::SpoolFull,
+        Self::Room,
         Self::Shipping,
         Self::Address,
         Self::Unreached,
@@ -177,6 +180,7 @@ impl UnfitReason {
             Self::Certificate => "certificate",
             Self::Disk => "disk",
             Self::SpoolFull => "spool_full",
+            Self::Room => "room",
             Self::Shipping => "shipping",
             Self::Address => "address",
             Self::Unreached => "unreached",
