@@ -1,10 +1,12 @@
 //! Lanes as a Python object, behind `EmbeddedVectorEnv` and `ClusterVectorEnv`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use numpy::PyArray1;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -17,6 +19,7 @@ use rollhouse_engine::{Engine, EngineConfig, Frame, Received, Reset, StepError a
 
 use crate::actions::{column_data, put_actions};
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
+use crate::attended::{Attended, HandOver};
 use crate::commands::{attribute_list, attribute_value, image, lane_options};
 use crate::cost::Cost;
 use crate::endings::{Ended, Endings, Last, say_valid};
@@ -26,9 +29,10 @@ use crate::fork::Home;
 use crate::infos::{Channel, Rows, Shapes, ShowValid};
 use crate::keywords::keywords;
 use crate::lanes::{Lanes, Placement};
+use crate::news::{News, NewsItem};
 use crate::noting::{Declared, Noted, note, rows_of, step_columns};
 use crate::obs_shape::ObsShape;
-use crate::recording::{Recording, figures, rule_of};
+use crate::recording::{Recording, RecordingWatch, rule_of};
 use crate::statistics::{Ends, EpisodeStatistics, any};
 use crate::views::{Arrays, Views};
 use crate::words::{self, FurtherInfos, Said};
@@ -49,7 +53,9 @@ pub(crate) struct NativeLanes {
     rules: Rules,
     shapes: Shapes,
     home: Home,
-    state: Mutex<LanesState>,
+    attended: Arc<Attended<LanesState>>,
+    /// Tells Python the news, before lanes are stepped.
+    tell: OnceLock<Py<PyAny>>,
 }
 
 /// The options of a vector env.
@@ -86,6 +92,18 @@ struct LanesState {
     statistics: Option<EpisodeStatistics>,
     cost: Cost,
     recording: Option<Recording>,
+    /// The node of each session of a pool, as Python was told.
+    nodes: Vec<String>,
+}
+
+impl HandOver for LanesState {
+    fn hand_over(&mut self, paused: Duration) -> bool {
+        let (Some(Lanes::Engine(engine)), Some(recording)) = (&mut self.inner, &self.recording) else {
+            return false;
+        };
+        // An engine that hangs hands over nothing more.
+        recording.run().is_behind() || engine.hand_over(paused).unwrap_or(false)
+    }
 }
 
 #[pymethods]
@@ -129,11 +147,27 @@ impl NativeLanes {
         Ok(self.lock(py)?.inner(py)?.threads())
     }
 
-    /// Returns the folder into which this env records and its run, or None.
+    /// Returns the folder into which this env records, its run and what tells how it fares, or None.
     #[getter]
-    fn recording(&self, py: Python<'_>) -> PyResult<Option<(PathBuf, String)>> {
-        let state = self.lock(py)?;
-        Ok(state.recording.as_ref().map(|recording| (recording.path().into(), recording.id.to_string())))
+    fn recording(&self, py: Python<'_>) -> PyResult<Option<(PathBuf, String, RecordingWatch)>> {
+        Ok(self.lock(py)?.recording.as_ref().map(Recording::told))
+    }
+
+    /// Has `tell` called before lanes are stepped, once there is something new.
+    fn tell_by(&self, tell: Py<PyAny>) {
+        // Set once, as the env is made.
+        let _set = self.tell.set(tell);
+    }
+
+    /// Returns whether there is something new.
+    #[getter]
+    fn has_news(&self) -> bool {
+        self.attended.news.is_waiting()
+    }
+
+    /// Returns what is new: a dict each. It is told once.
+    fn take_news<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.attended.news.take(py)
     }
 
     /// Returns start and end of the engine's memory, for pinning it.
@@ -181,6 +215,7 @@ impl NativeLanes {
         if let Some(statistics) = &mut state.statistics {
             statistics.begin(&reset.mask);
         }
+        state.look_for_moves(&self.attended.news);
         state.look_for_losses(py, self)?;
         state.reset_result(py, self)
     }
@@ -242,6 +277,7 @@ impl NativeLanes {
             }
         };
         state.outstanding -= received.lanes.len();
+        state.look_for_moves(&self.attended.news);
         let newly_lost = state.look_for_losses(py, self)?;
         self.received(py, &mut state, &received, &newly_lost)
     }
@@ -340,9 +376,8 @@ impl NativeLanes {
         Ok(self.lock(py)?.outstanding)
     }
 
-    /// Ends open episodes as cancelled and waits until the recording is durable. Returns its figures, or None if
-    /// nothing was to be recorded. Closing again does nothing.
-    fn close<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    /// Ends open episodes as cancelled and waits until the recording is durable. Closing again does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         let (inner, recording) = (state.inner.take(), state.recording.take());
         drop(state);
@@ -358,10 +393,8 @@ impl NativeLanes {
             Closed::Engine(result) => result.map_err(|error| of_step(py, &error.into()))?,
             Closed::Pool(result) => result.map_err(|error| of_request(py, &error))?,
         }
-        match closed.1 {
-            Ok(recorded) => recorded.map(|recorded| figures(py, &recorded)).transpose(),
-            Err(error) => Err(exception(py, "RecordingError", crate::failure::chain(&error))),
-        }
+        closed.1.map_err(|error| exception(py, "RecordingError", crate::failure::chain(&error)))?;
+        Ok(())
     }
 }
 
@@ -418,7 +451,8 @@ impl NativeLanes {
             // As Gymnasium's own envs give masks.
             Ok(row_shape(*dtype, shape)?.of_bits(*role == Role::ActionMask))
         })?;
-        Ok(Self {
+        let nodes = inner.placements().into_iter().map(|(node, ..)| node).collect();
+        let made = Self {
             lanes,
             action: row_shape(spec.action_space.dtype(), spec.action_space.shape())?,
             narrow: matches!(
@@ -433,7 +467,8 @@ impl NativeLanes {
                 further: FurtherInfos::of(&spec.info_channels),
             },
             home: Home::here(),
-            state: Mutex::new(LanesState {
+            tell: OnceLock::new(),
+            attended: Attended::new(LanesState {
                 memory: KeepAlive::new(py, inner.memory())?,
                 in_place: inner.is_in_place(),
                 views: [None, None],
@@ -446,9 +481,14 @@ impl NativeLanes {
                 statistics: rules.statistics.then(|| EpisodeStatistics::of(lanes)),
                 cost: Cost::new(inner.waits()),
                 recording,
+                nodes,
                 inner: Some(inner),
             }),
-        })
+        };
+        if let Some(recording) = &made.attended.lock_last().recording {
+            recording.attend(&made.attended);
+        }
+        Ok(made)
     }
 
     #[inline]
@@ -457,7 +497,7 @@ impl NativeLanes {
             let message = "made in another process, of which this is a forked child; make another one here";
             return Err(exception(py, "ForkedError", message.to_owned()));
         }
-        one_at_a_time(self.state.try_lock())
+        one_at_a_time(self.attended.try_lock())
     }
 
     #[inline]
@@ -467,6 +507,9 @@ impl NativeLanes {
         actions: &Bound<'py, PyAny>,
         copy: bool,
     ) -> PyResult<Bound<'py, PyTuple>> {
+        if self.attended.news.is_waiting() {
+            self.tell_news(py)?;
+        }
         let mut state = self.lock(py)?;
         state.refuse_outstanding(py)?;
         if self.narrow || !self.put_actions(&mut state, actions)? {
@@ -479,8 +522,15 @@ impl NativeLanes {
             }
         }
         state.step(py)?;
+        state.look_for_moves(&self.attended.news);
         let newly_lost = state.look_for_losses(py, self)?;
         state.result(py, self, copy, &newly_lost)
+    }
+
+    /// Tells Python the news. What that raises is the caller's, whose lanes have not moved.
+    #[cold]
+    fn tell_news(&self, py: Python<'_>) -> PyResult<()> {
+        self.tell.get().map_or(Ok(()), |tell| tell.call0(py).map(drop))
     }
 
     /// Copies actions of exactly the column's shape and type. Returns false if they are anything else.
@@ -634,6 +684,18 @@ impl LanesState {
         self.cost.run(py, behind, || inner.step()).map_err(|error| of_step(py, &error))
     }
 
+    /// Finds out which sessions of a pool went to another node.
+    #[inline]
+    fn look_for_moves(&mut self, news: &News) {
+        let Some(Lanes::Pool(pool)) = &self.inner else { return };
+        for ((node, lanes), was) in pool.sessions().zip(&mut self.nodes) {
+            if node != was {
+                let from = std::mem::replace(was, node.to_owned());
+                news.push(NewsItem::Moved { lanes: lanes.collect(), from, to: node.to_owned() });
+            }
+        }
+    }
+
     /// Finds out which lanes are lost. Returns those lost since the last look, or raises an exception if that is
     /// wanted.
     #[inline]
@@ -655,6 +717,10 @@ impl LanesState {
         let asked: Vec<u32> = new.iter().map(|&lane| lane as u32).collect();
         let reasons = words::ask(py, inner, &asked, |words| words.lost)?;
         self.reasons.extend(reasons);
+        for outcome in new.iter().filter_map(|&lane| losses[lane]).collect::<BTreeSet<_>>() {
+            let lanes = new.iter().copied().filter(|&lane| losses[lane] == Some(outcome)).collect();
+            owner.attended.news.push(NewsItem::LanesLost { lanes, outcome });
+        }
         if owner.rules.raise_on_loss
             && let Some((&first, outcome)) = new.first().zip(new.first().and_then(|&lane| losses[lane]))
         {
@@ -809,13 +875,16 @@ fn closed(py: Python<'_>) -> PyErr {
 impl Drop for NativeLanes {
     /// Gives up lanes that were not closed. What was played until now is written, if they are recorded.
     fn drop(&mut self) {
-        let state = self.state.get_mut();
         if !self.home.is_here() {
             // The threads that would have to be ended are the parent's.
-            std::mem::forget((state.inner.take(), state.recording.take()));
+            std::mem::forget(Arc::clone(&self.attended));
             return;
         }
-        match (state.inner.take(), state.recording.take()) {
+        let (inner, recording) = {
+            let mut state = self.attended.lock_last();
+            (state.inner.take(), state.recording.take())
+        };
+        match (inner, recording) {
             (Some(Lanes::Engine(engine)), Some(recording)) => {
                 // Nobody is left to be told of errors.
                 let _closed = engine.close();

@@ -6,6 +6,7 @@
 
 mod actions;
 mod arrays;
+mod attended;
 mod cluster;
 mod command;
 mod commands;
@@ -24,6 +25,7 @@ mod hosted_statistics;
 mod infos;
 mod keywords;
 mod lanes;
+mod news;
 mod noting;
 mod obs_shape;
 mod read_failure;
@@ -63,6 +65,8 @@ mod _native {
     use super::frames::{pack_frame, read_frames, unpack_frame};
     #[pymodule_export]
     use super::hosted_statistics::HostedStatistics;
+    #[pymodule_export]
+    use super::recording::RecordingWatch;
     #[pymodule_export]
     use super::replay_session::NativeReplay;
     #[pymodule_export]

@@ -15,11 +15,14 @@ use pyo3::types::PyDict;
 use rollhouse_core::{AutoresetMode, EnvSpec, Options, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_engine::EngineConfig;
 use rollhouse_replay::{
-    Beside, PolicyInfo, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, RunHeader, RunRecorder,
+    Beside, PolicyInfo, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, RecorderWatch, RunHeader,
+    RunRecorder, Status,
 };
 
+use crate::attended::{Attended, HandOver, Keeper};
 use crate::failure::{chain, exception};
 use crate::fork::Home;
+use crate::news::why_of;
 
 /// The folders this process records into, by data folder.
 static FOLDERS: Mutex<BTreeMap<PathBuf, Weak<Folder>>> = Mutex::new(BTreeMap::new());
@@ -30,6 +33,28 @@ struct Folder {
     recorder: Recorder,
     path: PathBuf,
     home: Home,
+    keeper: Keeper,
+}
+
+/// What a recording has come to, at any time and on any thread: of all vector envs of this process that record into its
+/// folder.
+#[pyclass(frozen, module = "rollhouse._native")]
+pub(crate) struct RecordingWatch {
+    watch: RecorderWatch,
+    home: Home,
+}
+
+#[pymethods]
+impl RecordingWatch {
+    /// Returns the counts so far: a dict of numbers, and of what is wrong.
+    fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if !self.home.is_here() {
+            let message =
+                "made in another process, of which this is a forked child; the recording is that one's";
+            return Err(exception(py, "ForkedError", message.to_owned()));
+        }
+        figures(py, &self.watch.status())
+    }
 }
 
 /// The recording of one vector env.
@@ -127,30 +152,58 @@ impl Recording {
         &self.run
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    fn path(&self) -> &Path {
         &self.folder.path
     }
 
-    /// Waits until everything that was handed over is durable. Blocks for the disk.
+    fn watch(&self) -> RecordingWatch {
+        RecordingWatch { watch: self.folder.recorder.watch(), home: self.folder.home }
+    }
+
+    /// Returns the folder, the run, and what tells Python what the recording has come to.
+    pub(crate) fn told(&self) -> (PathBuf, String, RecordingWatch) {
+        (self.path().into(), self.id.to_string(), self.watch())
+    }
+
+    /// Has pauses of what is recorded attended to.
+    pub(crate) fn attend<T: HandOver + 'static>(&self, attended: &Arc<Attended<T>>) {
+        attended.keep_by(&self.folder.keeper);
+    }
+
+    /// Waits until everything that was handed over is durable. Blocks for the disk. What was lost in it is news then.
     pub(crate) fn finish(self) -> Result<Recorded, RecordError> {
         drop(self.run);
         match Arc::try_unwrap(self.folder) {
-            Ok(folder) => folder.recorder.finish(),
+            Ok(Folder { recorder, keeper, .. }) => {
+                let finished = recorder.finish();
+                keeper.look_at_disk();
+                finished
+            }
             // Other vector envs of the process still record there.
-            Err(folder) => folder.recorder.sync(),
+            Err(folder) => {
+                let synced = folder.recorder.sync();
+                folder.keeper.look_at_disk();
+                synced
+            }
         }
     }
 }
 
-/// Converts what was recorded to a dict of plain numbers.
-pub(crate) fn figures<'py>(py: Python<'py>, recorded: &Recorded) -> PyResult<Bound<'py, PyDict>> {
+/// Converts what was recorded, and what is wrong, to a dict.
+fn figures<'py>(py: Python<'py>, status: &Status) -> PyResult<Bound<'py, PyDict>> {
+    let recorded = &status.recorded;
     let dict = PyDict::new(py);
     dict.set_item("episodes", recorded.episodes)?;
+    dict.set_item("steps", recorded.steps)?;
     dict.set_item("bytes", recorded.bytes)?;
+    dict.set_item("raw_bytes", recorded.raw_bytes)?;
     dict.set_item("lost_episodes", recorded.lost_episodes)?;
     dict.set_item("lost_frames", recorded.lost_frames)?;
     dict.set_item("dropped_segments", recorded.dropped_segments)?;
     dict.set_item("stalled_seconds", recorded.stalled.as_secs_f64())?;
+    dict.set_item("failing_since", status.failing_since_ms.map(|ms| ms as f64 / 1000.0))?;
+    dict.set_item("failure", status.failing.then(|| why_of(status.error.as_ref())))?;
+    dict.set_item("free_bytes", status.room.map(|room| room.free))?;
     Ok(dict)
 }
 
@@ -168,7 +221,8 @@ fn folder(data: &Path) -> Result<Arc<Folder>, String> {
     let path = data.join(format!("python-{}-{}", wall_ms(), std::process::id()));
     let recorder = Recorder::open(Arc::new(RealDisk), &path, RecorderConfig::default())
         .map_err(|error| chain(&error))?;
-    let folder = Arc::new(Folder { recorder, path, home: Home::here() });
+    let keeper = Keeper::start(recorder.watch());
+    let folder = Arc::new(Folder { recorder, path, home: Home::here(), keeper });
     folders.insert(data, Arc::downgrade(&folder));
     Ok(folder)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -24,6 +24,7 @@ use rollhouse_replay::Beside;
 
 use crate::actions::column_data;
 use crate::arrays::{KeepAlive, RowShape};
+use crate::attended::{Attended, HandOver};
 use crate::commands::lane_options;
 use crate::described::{action_space, info_channel, observation_space};
 use crate::envs::checked_options;
@@ -32,7 +33,7 @@ use crate::fork::Home;
 use crate::keywords::keywords;
 use crate::lanes::Lanes;
 use crate::noting::{Declared, Noted, note, step_columns};
-use crate::recording::{Played, Recording, figures, rule_of};
+use crate::recording::{Played, Recording, RecordingWatch, rule_of};
 use crate::worker_link::duration;
 use crate::worker_rows::{received_rows, views};
 
@@ -46,7 +47,7 @@ pub(crate) struct WorkerLanes {
     workers: OwnWorkers,
     lanes: usize,
     home: Home,
-    state: Mutex<Option<HeldEngine>>,
+    attended: Arc<Attended<Option<HeldEngine>>>,
 }
 
 /// The engine and what is made over its memory; it is there once the spaces are known.
@@ -60,6 +61,16 @@ struct HeldEngine {
     /// The arrays of the two slots, made when a slot is first shown.
     slots: [Option<Py<PyTuple>>; 2],
     actions: Option<Py<PyAny>>,
+}
+
+impl HandOver for Option<HeldEngine> {
+    fn hand_over(&mut self, paused: Duration) -> bool {
+        let Some(HeldEngine { lanes: Lanes::Engine(engine), recording: Some(recording), .. }) = self else {
+            return false;
+        };
+        // An engine that hangs hands over nothing more.
+        recording.run().is_behind() || engine.hand_over(paused).unwrap_or(false)
+    }
 }
 
 impl HeldEngine {
@@ -152,7 +163,7 @@ impl WorkerLanes {
         let lanes = ranges.last().map_or(0, |&(_, end)| end);
         let ranges = ranges.into_iter().map(|(first, end)| first..end).collect();
         let workers = OwnWorkers::start(config, ranges).map_err(of_host)?;
-        Ok(Self { workers, lanes, home: Home::here(), state: Mutex::new(None) })
+        Ok(Self { workers, lanes, home: Home::here(), attended: Attended::new(None) })
     }
 
     /// Launches the workers that were not launched yet.
@@ -216,6 +227,9 @@ impl WorkerLanes {
         let entry = Arc::new(self.workers.entry(spec.clone()));
         let engine = Engine::new(&entry, config, recording.as_ref().map(Recording::run))
             .map_err(|error| of_config(py, &error))?;
+        if let Some(recording) = &recording {
+            recording.attend(&self.attended);
+        }
         *state = Some(HeldEngine::new(py, &spec, engine, recording)?);
         places.into_iter().map(|places| places_dict(py, &places)).collect()
     }
@@ -464,12 +478,22 @@ impl WorkerLanes {
         note(py, self.enter(py)?.engine(py)?, lanes.as_deref(), columns)
     }
 
-    /// Returns the folder into which it records and the run's UUID, if it does.
+    /// Returns the folder into which it records, the run's UUID and what tells how it fares, if it does.
     #[getter]
-    fn place(&self, py: Python<'_>) -> PyResult<Option<(PathBuf, String)>> {
+    fn place(&self, py: Python<'_>) -> PyResult<Option<(PathBuf, String, RecordingWatch)>> {
         let state = self.lock(py)?;
-        let recording = state.as_ref().and_then(|state| state.recording.as_ref());
-        Ok(recording.map(|recording| (recording.path().to_owned(), recording.id.to_string())))
+        Ok(state.as_ref().and_then(|state| state.recording.as_ref()).map(Recording::told))
+    }
+
+    /// Returns whether there is something new.
+    #[getter]
+    fn has_news(&self) -> bool {
+        self.attended.news.is_waiting()
+    }
+
+    /// Returns what is new: a dict each. It is told once.
+    fn take_news<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.attended.news.take(py)
     }
 
     /// Returns the process ids of the workers that have a process.
@@ -478,16 +502,14 @@ impl WorkerLanes {
     }
 
     /// Ends the lanes; `patience` is the seconds that envs have to close themselves, None ends the workers at once. Waits
-    /// until what was recorded is durable, and returns its figures. Closing again does nothing.
-    fn close<'py>(&self, py: Python<'py>, patience: Option<f64>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    /// until what was recorded is durable. Closing again does nothing.
+    fn close(&self, py: Python<'_>, patience: Option<f64>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         let taken = state.take();
         let ended =
             py.detach(|| end(&self.workers, taken, patience.and_then(|patience| duration(Some(patience)))));
-        match ended {
-            Ok(recorded) => recorded.map(|recorded| figures(py, &recorded)).transpose(),
-            Err(message) => Err(exception(py, "RecordingError", message)),
-        }
+        ended.map_err(|message| exception(py, "RecordingError", message))?;
+        Ok(())
     }
 }
 
@@ -519,7 +541,7 @@ impl WorkerLanes {
             let message = "made in another process, of which this is a forked child; make another one here";
             return Err(exception(py, "ForkedError", message.to_owned()));
         }
-        one_at_a_time(self.state.try_lock())
+        one_at_a_time(self.attended.try_lock())
     }
 
     fn enter(&self, py: Python<'_>) -> PyResult<Inside<'_>> {
@@ -553,13 +575,13 @@ impl Inside<'_> {
 impl Drop for WorkerLanes {
     /// Ends lanes that were not closed. What was played until now is written, if they are recorded.
     fn drop(&mut self) {
-        let state = self.state.get_mut().take();
         if self.home.is_here() {
+            let state = self.attended.lock_last().take();
             // Nobody is left to be told of errors.
             let _ended = end(&self.workers, state, None);
         } else {
             // What would have to be ended is the parent's.
-            std::mem::forget((state, self.workers.clone()));
+            std::mem::forget((Arc::clone(&self.attended), self.workers.clone()));
         }
     }
 }

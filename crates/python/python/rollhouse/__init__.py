@@ -15,6 +15,8 @@ from rollhouse import errors, registration
 from rollhouse._native import VERSION as __version__
 from rollhouse._native import env_ids, env_spec
 from rollhouse.embedded import EmbeddedVectorEnv, make_vec
+from rollhouse.events import Event
+from rollhouse.recording import Recording, RecordingWarning
 from rollhouse.registration import get_include, load_plugin
 from rollhouse.vector import VectorEnv
 
@@ -36,7 +38,10 @@ __all__ = [
     "Cluster",
     "ClusterVectorEnv",
     "EmbeddedVectorEnv",
+    "Event",
     "HostedVectorEnv",
+    "Recording",
+    "RecordingWarning",
     "ReplaySession",
     "VectorEnv",
     "__version__",

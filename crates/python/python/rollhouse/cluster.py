@@ -9,6 +9,7 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +35,7 @@ from rollhouse.native_env import (
     render_size_of,
 )
 from rollhouse.record_rule import record_rule
+from rollhouse.recording import Recording, figures_of_pool
 from rollhouse.replay_session import ReplaySession
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Mode, ShowValid, parse_autoreset_mode, show_valid
@@ -309,7 +311,6 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         options: Mapping[str, Any],
     ):
         self._step_columns = StepColumns(step_columns)
-        self._records = bool(record)
         id = id.removeprefix(NAMESPACE)
         num_envs = positive("num_envs", num_envs)
         if max_episode_steps is not None and not 0 <= max_episode_steps < 2**32:
@@ -382,10 +383,10 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         self.cluster = cluster
         self.run = run
         self._adopt(native, seed=seed, copy=copy)
+        if record:
+            self.recording = Recording(None, run, partial(figures_of_pool, cluster, run))
+        self._watch_events(None)
         _OPEN.add(self)
-
-    def _is_recording(self) -> bool:
-        return self._records
 
     def _note(self, lanes: list[int] | None, columns: list[tuple[int, np.ndarray]]) -> None:
         if not self._reset_done:
@@ -409,6 +410,8 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
 
     def _close(self, **kwargs: Any) -> None:
         _OPEN.discard(self)
+        if self.recording is not None:
+            self.recording._close()
         super()._close(**kwargs)
 
 

@@ -6,7 +6,6 @@ import atexit
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,27 +27,12 @@ from rollhouse.native_env import (
     render_size_of,
 )
 from rollhouse.record_rule import record_rule
+from rollhouse.recording import Recording
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
 from rollhouse.vector import InfoLayout, Mode, ShowValid, VectorEnv, show_valid
 
 DEFAULT_DATA = "./rollhouse-data"
 """The data folder of recordings, as the command line has it; ROLLHOUSE_DATA overrides it."""
-
-
-@dataclass(frozen=True)
-class Recording:
-    """The place where a vector env records.
-
-    Attributes:
-        path: The folder of this process inside the data folder; ``rollhouse replay ls --data PATH`` lists it.
-        run: The run's UUID.
-        figures: Counts of what was recorded, once the env is closed: ``episodes``, ``bytes``, ``lost_episodes``,
-            ``lost_frames``, ``dropped_segments``, ``stalled_seconds``; of all envs of this process that recorded there.
-    """
-
-    path: Path
-    run: str
-    figures: Mapping[str, float] | None = None
 
 
 class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
@@ -129,7 +113,10 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         )
         self._adopt(native, seed=seed, copy=copy)
         where = self._native.recording
-        self.recording = None if where is None else Recording(Path(where[0]), where[1])
+        if where is not None:
+            folder, run, watch = where
+            self.recording = Recording(Path(folder), run, watch.figures)
+        self._watch_events(None if where is None else where[0])
         if record:
             _RECORDING.add(self)
 
@@ -147,9 +134,11 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         _RECORDING.discard(self)
         if not hasattr(self, "_native"):
             return
-        figures = self._native.close()
-        if self.recording is not None:
-            self.recording = Recording(self.recording.path, self.recording.run, figures)
+        try:
+            self._native.close()
+        finally:
+            if self.recording is not None:
+                self.recording._close()
 
 
 def make_vec(

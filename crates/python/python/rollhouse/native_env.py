@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from rollhouse.action_parts import ActionParts
 from rollhouse.carried import kept
 from rollhouse.counted import BoundedSequence
 from rollhouse.errors import ActionTypeError, ClosedError, InvalidActionError, OptionsError, UnknownOptionError
+from rollhouse.events import Events
 from rollhouse.vector import Step, VectorEnv
 
 NAMESPACE = "rollhouse/"
@@ -75,6 +77,19 @@ class NativeVectorEnv(VectorEnv):
         if type(self).step is NativeVectorEnv.step:
             # Saves a call of Python's per step: a twentieth of a small batch.
             self.step = self._native_step  # type: ignore[method-assign]
+
+    def _watch_events(self, place: Any) -> None:
+        """Has events told from now on; ``place`` is the folder that is recorded into."""
+        self._events = Events(self._native, place)
+        # Not held by the native half, which the events hold.
+        events = weakref.ref(self._events)
+
+        def tell() -> None:
+            waiting = events()
+            if waiting is not None:
+                waiting.tell()
+
+        self._native.tell_by(tell)
 
     @property
     def transport(self) -> str:

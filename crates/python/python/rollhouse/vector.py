@@ -6,7 +6,7 @@ import copy as _copy
 import json
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import gymnasium
@@ -14,12 +14,13 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollhouse.errors import ClosedError, ForkedError, ResetNeededError, SeedError
+from rollhouse.events import Event, Events
 from rollhouse.step_columns import StepColumns
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from rollhouse.embedded import Recording
+    from rollhouse.recording import Recording
     from rollhouse.tensors import TensorView
 
 InfoLayout = Literal["default", "gymnasium", "0.29"]
@@ -96,7 +97,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         valid: The argument of that name.
         on_loss: The argument of that name.
         episode_statistics: The argument ``statistics``.
-        recording: The place where this process records what the lanes play, if it does.
+        recording: The recording of what the lanes play, if there is one.
     """
 
     metadata: dict[str, Any]
@@ -150,6 +151,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.closed = False
         self._lane_seeds: list[int | None] = [None] * num_envs
         self._reset_done = False
+        self._events = Events()
 
     @classmethod
     def check_layout(cls, info_layout: str, valid: str) -> None:
@@ -183,6 +185,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             ResetNeededError: The mask leaves lanes out that no reset has begun yet.
         """
         self._check_usable()
+        self._tell_events()
         seeds = self._parse_seeds(seed)
         mask, options = self._split_options(options)
         result = self._reset(seeds, mask, options)
@@ -207,6 +210,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             OutstandingError: While lanes that were sent have not been received.
         """
         self._check_usable()
+        self._tell_events()
         return self._step(actions)
 
     def send(self, actions: Any, env_ids: Any = None) -> None:
@@ -221,6 +225,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             BusyError: Too much is under way: receive first.
         """
         self._check_usable()
+        self._tell_events()
         self._send(actions, env_ids)
 
     def recv(self, min_envs: int | None = None, timeout: float | None = DEFAULT_TIMEOUT) -> Step:
@@ -242,6 +247,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             raise ValueError(f"min_envs={min_envs!r} must be an integer of at least 1")
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout={timeout!r} must be a number of seconds of at least 0")
+        self._tell_events()
         return self._recv(None if min_envs is None else int(min_envs), timeout)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -386,7 +392,27 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             return
         self.closed = True
         if self._pid == os.getpid():
-            self.close_extras(**kwargs)
+            try:
+                self.close_extras(**kwargs)
+            finally:
+                self._events.close()
+
+    def on_event(self, callback: Callable[[Event], object]) -> None:
+        """Has ``callback`` called with each ``Event``: lanes or episodes that are lost, sessions of a cluster that move, disks of
+        recordings that fail.
+
+        It is called on the thread that steps, at the beginning of the next ``step``, ``reset``, ``send`` or ``recv``, and at the end of
+        ``close``. What it raises is raised by that call, before any lane has moved: the call can be made again. Several callbacks are
+        called in the order in which they were given. At most 256 events wait; of more the oldest go.
+
+        Of the disks of a cluster's nodes there are no events: ``recording.failure`` asks for them.
+        """
+        self._check_usable()
+        self._events.add(callback)
+
+    def _tell_events(self) -> None:
+        if self._events.waits:
+            self._events.tell()
 
     def torch(self, device: Any = None) -> TensorView:
         """Returns the same env with ``reset``, ``step``, ``send`` and ``recv`` in tensors; needs PyTorch.

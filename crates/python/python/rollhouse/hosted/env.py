@@ -15,8 +15,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import create_empty_array
 
 from rollhouse import _native
-from rollhouse.embedded import _RECORDING, Recording, _data_folder
+from rollhouse.embedded import _RECORDING, _data_folder
 from rollhouse.errors import LaneLostError, ResetNeededError
+from rollhouse.events import Events
 from rollhouse.hosted.actions import Actions
 from rollhouse.hosted.calling import Calling
 from rollhouse.hosted.crew import Crew, EnvFn
@@ -47,6 +48,7 @@ from rollhouse.hosted.words import Reader
 from rollhouse.hosted.worker import dump
 from rollhouse.native_env import lane_options_of, reset_options, statistics_of
 from rollhouse.record_rule import record_rule
+from rollhouse.recording import Recording
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, MAX_SEED, InfoLayout, Mode, ShowValid, Step, parse_autoreset_mode, show_valid
 
@@ -223,8 +225,10 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
             options=options,
         )
         place = self._native.place
+        self._events = Events(self._native, None if place is None else place[0])
         if place is not None:
-            self.recording = Recording(Path(place[0]), place[1])
+            folder, run, watch = place
+            self.recording = Recording(Path(folder), run, watch.figures)
             _RECORDING.add(self)
 
     def _launch_rest(self) -> None:
@@ -251,6 +255,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
 
     def step(self, actions: Any) -> Step:
         """Steps as ``VectorEnv.step`` does; fastest with arrays of exactly the action space's dtype and shape."""
+        self._tell_events()
         if self._is_quiet():
             arrays = self._actions.match(actions, self._resetting_next())
             if arrays is not None:
@@ -407,6 +412,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
         if self._episodes is not None:
             self._episodes.step(infos, lanes, rewards, terminations, truncations, ~valid)
         if told:
+            self._lose(told)
             if self.on_loss == "raise":
                 raise self._losses.error(told)
             rows = [row for row, lane in enumerate(lanes) if lane in told]
@@ -419,6 +425,11 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
 
             infos = infos_of_029(infos, len(lanes))
         return observations, rewards, terminations, truncations, infos
+
+    def _lose(self, lost: dict[int, Loss]) -> None:
+        """Notes lanes that were lost, by the reason."""
+        for reason in dict.fromkeys(loss.reason for loss in lost.values()):
+            self._events.lose([lane for lane, loss in lost.items() if loss.reason == reason], reason)
 
     def _resetting_next(self) -> np.ndarray | None:
         """Returns the lanes that the next step resets, whatever their action is."""
@@ -537,6 +548,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
         said = self._heard(None)
         observations = self._batch(self._frame[0], self._all_lanes, self.copy)
         infos = self._infos_of(self._all_lanes, said)
+        self._lose(lost)
         if missing:
             if self.on_loss == "raise" or self._losses.all_failed():
                 raise self._losses.error(lost) if lost else self._losses.absence(missing)
@@ -594,12 +606,14 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
                 over = left == 0 or self._native.recv(left, timeout) is not None
                 terminate = not (over and self._native.quiet(timeout))
         finally:
-            figures = self._native.close(None if terminate else timeout or CLOSE_TIMEOUT)
+            try:
+                self._native.close(None if terminate else timeout or CLOSE_TIMEOUT)
+            finally:
+                if self.recording is not None:
+                    self.recording._close()
             # Views of the memory that were handed out keep it; nothing else does.
             del self._native, self._crew.lanes, self._losses, self._action_column
             self.__dict__.pop("_frame", None)
-        if self.recording is not None:
-            self.recording = Recording(self.recording.path, self.recording.run, figures)
 
 
 def _ones(count: int) -> np.ndarray:
