@@ -29,7 +29,7 @@ pub(crate) trait HandOver: Send {
 /// A state that one caller at a time uses, and that a keeper looks after in pauses.
 pub(crate) struct Attended<T> {
     state: Mutex<T>,
-    /// Held by the keeper for as long as it has the state, so that a caller can tell it from another caller.
+    /// Held by the keeper for as long as it has the state, so that a caller distinguishes it from another caller.
     gate: Mutex<()>,
     /// Whether a caller has used the state since the keeper last looked.
     used: AtomicBool,
@@ -121,10 +121,13 @@ impl<T: HandOver + 'static> Attended<T> {
     /// Has the keeper look after it from now on, for as long as it lives.
     pub(crate) fn keep_by(self: &Arc<Self>, keeper: &Keeper) {
         let attended: Arc<dyn Attend> = Arc::clone(self) as _;
+        let disk = keeper.0.disk.lock();
+        // What was found before is news to this one.
+        disk.standing().into_iter().for_each(|item| self.news.push(item));
         let mut all = keeper.0.attended.lock();
         all.retain(|one| one.of.strong_count() > 0);
         all.push(Pausing { of: Arc::downgrade(&attended), since: Instant::now(), stays: true });
-        drop(all);
+        drop((all, disk));
         // Of a state that is kept already, which does not happen, the first keeper stays.
         let _first = self.keeper.set(Arc::clone(&keeper.0));
         keeper.0.wake();
@@ -206,15 +209,15 @@ impl KeeperShared {
         rests
     }
 
-    /// Says that the keeper goes to sleep. Returns false if somebody was used meanwhile.
+    /// Notes that the keeper goes to sleep. Returns false if somebody was used meanwhile.
     fn may_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         !self.attended.lock().iter().any(|one| one.of.upgrade().is_some_and(|of| of.is_used()))
     }
 
     fn look_at_disk(&self) {
-        let found = self.disk.lock().look();
-        for item in found {
+        let mut disk = self.disk.lock();
+        for item in disk.look() {
             for one in &*self.attended.lock() {
                 if let Some(of) = one.of.upgrade() {
                     of.news().push(item.clone());

@@ -54,8 +54,8 @@ pub(crate) struct NativeLanes {
     shapes: Shapes,
     home: Home,
     attended: Arc<Attended<LanesState>>,
-    /// Tells Python the news, before lanes are stepped.
-    tell: OnceLock<Py<PyAny>>,
+    /// Reports the news to Python, before lanes are stepped.
+    report: OnceLock<Py<PyAny>>,
 }
 
 /// The options of a vector env.
@@ -92,7 +92,7 @@ struct LanesState {
     statistics: Option<EpisodeStatistics>,
     cost: Cost,
     recording: Option<Recording>,
-    /// The node of each session of a pool, as Python was told.
+    /// The node of each session of a pool, as it was last reported.
     nodes: Vec<String>,
 }
 
@@ -147,16 +147,16 @@ impl NativeLanes {
         Ok(self.lock(py)?.inner(py)?.threads())
     }
 
-    /// Returns the folder into which this env records, its run and what tells how it fares, or None.
+    /// Returns the folder into which this env records, its run and a watch of it, or None.
     #[getter]
     fn recording(&self, py: Python<'_>) -> PyResult<Option<(PathBuf, String, RecordingWatch)>> {
-        Ok(self.lock(py)?.recording.as_ref().map(Recording::told))
+        Ok(self.lock(py)?.recording.as_ref().map(Recording::place))
     }
 
-    /// Has `tell` called before lanes are stepped, once there is something new.
-    fn tell_by(&self, tell: Py<PyAny>) {
+    /// Has `report` called before lanes are stepped, once there is something new.
+    fn report_by(&self, report: Py<PyAny>) {
         // Set once, as the env is made.
-        let _set = self.tell.set(tell);
+        let _set = self.report.set(report);
     }
 
     /// Returns whether there is something new.
@@ -165,7 +165,7 @@ impl NativeLanes {
         self.attended.news.is_waiting()
     }
 
-    /// Returns what is new: a dict each. It is told once.
+    /// Returns what is new: a dict each. It comes once.
     fn take_news<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.attended.news.take(py)
     }
@@ -467,7 +467,7 @@ impl NativeLanes {
                 further: FurtherInfos::of(&spec.info_channels),
             },
             home: Home::here(),
-            tell: OnceLock::new(),
+            report: OnceLock::new(),
             attended: Attended::new(LanesState {
                 memory: KeepAlive::new(py, inner.memory())?,
                 in_place: inner.is_in_place(),
@@ -508,7 +508,7 @@ impl NativeLanes {
         copy: bool,
     ) -> PyResult<Bound<'py, PyTuple>> {
         if self.attended.news.is_waiting() {
-            self.tell_news(py)?;
+            self.report_news(py)?;
         }
         let mut state = self.lock(py)?;
         state.refuse_outstanding(py)?;
@@ -527,10 +527,10 @@ impl NativeLanes {
         state.result(py, self, copy, &newly_lost)
     }
 
-    /// Tells Python the news. What that raises is the caller's, whose lanes have not moved.
+    /// Reports the news to Python. What that raises is the caller's, whose lanes have not moved.
     #[cold]
-    fn tell_news(&self, py: Python<'_>) -> PyResult<()> {
-        self.tell.get().map_or(Ok(()), |tell| tell.call0(py).map(drop))
+    fn report_news(&self, py: Python<'_>) -> PyResult<()> {
+        self.report.get().map_or(Ok(()), |report| report.call0(py).map(drop))
     }
 
     /// Copies actions of exactly the column's shape and type. Returns false if they are anything else.

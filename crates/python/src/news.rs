@@ -1,4 +1,4 @@
-//! What has happened to lanes and their recording, until the thread that steps them is told.
+//! What has happened to lanes and their recording, until the thread that steps them takes it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rollhouse_replay::{DiskError, RecorderWatch, Status};
+use rollhouse_replay::{DiskError, DiskRoom, RecorderWatch, Status};
 
 use crate::failure::chain;
 
@@ -21,7 +21,7 @@ pub(crate) struct News {
 /// One of the news.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NewsItem {
-    /// Lanes were lost, in the way that the word says.
+    /// Lanes were lost, in the way that the word names.
     LanesLost { lanes: Vec<usize>, outcome: &'static str },
     /// A session went from a node to another one.
     Moved { lanes: Vec<usize>, from: String, to: String },
@@ -73,6 +73,10 @@ impl News {
 }
 
 impl NewsItem {
+    const fn short(DiskRoom { free, total }: DiskRoom) -> Self {
+        Self::DiskShort { free, total }
+    }
+
     fn into_dict(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         let dict = PyDict::new(py);
         let kind = match &self {
@@ -114,7 +118,15 @@ impl DiskLook {
         Self { watch, failing: false, short: false, lost_episodes: 0, lost_chunks: 0 }
     }
 
-    /// Returns what is new since the last look. Losses of an outage are told as it begins and as it ends.
+    /// Returns what was wrong with the disk at the last look.
+    pub(crate) fn standing(&self) -> Vec<NewsItem> {
+        let Status { error, room, .. } = self.watch.status();
+        let short = room.filter(|_| self.short).map(NewsItem::short);
+        let failed = self.failing.then(|| NewsItem::DiskFailed { why: why_of(error.as_ref()) });
+        short.into_iter().chain(failed).collect()
+    }
+
+    /// Returns what is new since the last look. Losses of an outage come as it begins and as it ends.
     pub(crate) fn look(&mut self) -> Vec<NewsItem> {
         let Status { recorded, error, failing, room, .. } = self.watch.status();
         let mut found = Vec::new();
@@ -123,7 +135,7 @@ impl DiskLook {
             && !self.short
             && let Some(room) = room
         {
-            found.push(NewsItem::DiskShort { free: room.free, total: room.total });
+            found.push(NewsItem::short(room));
         }
         let (was_failing, is_new) = (self.failing, failing && !self.failing);
         (self.short, self.failing) = (short, failing);

@@ -160,8 +160,8 @@ impl Recording {
         RecordingWatch { watch: self.folder.recorder.watch(), home: self.folder.home }
     }
 
-    /// Returns the folder, the run, and what tells Python what the recording has come to.
-    pub(crate) fn told(&self) -> (PathBuf, String, RecordingWatch) {
+    /// Returns the folder, the run, and a watch of the recording.
+    pub(crate) fn place(&self) -> (PathBuf, String, RecordingWatch) {
         (self.path().into(), self.id.to_string(), self.watch())
     }
 

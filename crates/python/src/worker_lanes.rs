@@ -478,11 +478,11 @@ impl WorkerLanes {
         note(py, self.enter(py)?.engine(py)?, lanes.as_deref(), columns)
     }
 
-    /// Returns the folder into which it records, the run's UUID and what tells how it fares, if it does.
+    /// Returns the folder into which it records, the run's UUID and a watch of it, if it does.
     #[getter]
     fn place(&self, py: Python<'_>) -> PyResult<Option<(PathBuf, String, RecordingWatch)>> {
         let state = self.lock(py)?;
-        Ok(state.as_ref().and_then(|state| state.recording.as_ref()).map(Recording::told))
+        Ok(state.as_ref().and_then(|state| state.recording.as_ref()).map(Recording::place))
     }
 
     /// Returns whether there is something new.
@@ -491,7 +491,7 @@ impl WorkerLanes {
         self.attended.news.is_waiting()
     }
 
-    /// Returns what is new: a dict each. It is told once.
+    /// Returns what is new: a dict each. It comes once.
     fn take_news<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.attended.news.take(py)
     }

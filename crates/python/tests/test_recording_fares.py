@@ -1,4 +1,4 @@
-"""How a recording fares is told while it plays: figures, warnings, and events of what is lost, moves or fails."""
+"""How a recording fares is reported while it plays: figures, warnings, and events of what is lost, moves or fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def step_until(envs, what):
         assert time.monotonic() < until, (what, envs.recording.figures)
         envs.step(envs.action_space.sample())
 
-def told(events, state):
+def of(events, state):
     return [event for event in events if event.state == state]
 
 env, data = sys.argv[1:]
@@ -56,10 +56,10 @@ with warnings.catch_warnings(record=True) as caught:
         envs.step(envs.action_space.sample())
     first = len(caught)
     limit(ROOM)
-    step_until(envs, lambda: told(events, "recovered"))
+    step_until(envs, lambda: of(events, "recovered"))
     well = dict(envs.recording.figures), envs.recording.failure
     limit(FULL)
-    step_until(envs, lambda: len(told(events, "failed")) == 2)
+    step_until(envs, lambda: len(of(events, "failed")) == 2)
     raised = None
     try:
         envs.close()
@@ -78,8 +78,8 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "gymnasium:CartPole-v1"])
-def test_a_full_disk_is_warned_of_once_for_each_outage_and_told_when_it_fails(env: str, tmp_path: Path) -> None:
-    """Symptom: with a full disk nearly all episodes were lost, and nothing said so before ``close``. Cause: nobody looked at the
+def test_a_full_disk_is_warned_of_once_for_each_outage_when_it_fails(env: str, tmp_path: Path) -> None:
+    """Symptom: with a full disk nearly all episodes were lost, and nothing showed it before ``close``. Cause: nobody looked at the
     recorder while it recorded. Fix: the keeper does, and the next step warns.
     """
     script = tmp_path / "trainer.py"
@@ -87,21 +87,21 @@ def test_a_full_disk_is_warned_of_once_for_each_outage_and_told_when_it_fails(en
     command = [sys.executable, str(script), env, str(tmp_path / "data")]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert told["first"] == 1
-    for category, message, filename in told["warnings"]:
+    found = json.loads(ran.stdout)
+    assert found["first"] == 1
+    for category, message, filename in found["warnings"]:
         assert category == "RecordingWarning" and "no space left on the disk" in message
         assert filename == str(script)
-    assert len(told["warnings"]) == 2
-    figures, failure = told["failing"]
+    assert len(found["warnings"]) == 2
+    figures, failure = found["failing"]
     assert "no space left on the disk" in failure == figures["failure"]
     assert figures["failing_since"] > 0 and figures["lost_episodes"] > 0
-    well, failure = told["well"]
+    well, failure = found["well"]
     assert (failure, well["failing_since"]) == (None, None)
-    assert [state for kind, state, _ in told["events"] if kind == "disk"] == ["failed", "recovered", "failed"]
-    lost = sum(episodes for kind, _, episodes in told["events"] if kind == "lost")
-    assert 0 < lost <= told["last"]["lost_episodes"]
-    assert "episodes in" in told["raised"]
+    assert [state for kind, state, _ in found["events"] if kind == "disk"] == ["failed", "recovered", "failed"]
+    lost = sum(episodes for kind, _, episodes in found["events"] if kind == "lost")
+    assert 0 < lost <= found["last"]["lost_episodes"]
+    assert "episodes in" in found["raised"]
 
 
 def wait_for(what: Callable[[], Any]) -> None:
@@ -142,7 +142,7 @@ def two_lanes(hosted: bool) -> rollhouse.VectorEnv:
 
 
 @pytest.mark.parametrize("hosted", [False, True])
-def test_the_loss_of_a_lane_is_told_on_the_callers_thread_in_the_next_call(hosted: bool) -> None:
+def test_the_loss_of_a_lane_is_reported_on_the_callers_thread_in_the_next_call(hosted: bool) -> None:
     envs = two_lanes(hosted)
     events: list[Event] = []
     envs.on_event(events.append)
@@ -179,7 +179,7 @@ def test_what_a_callback_raises_is_the_callers_and_no_lane_has_moved(hosted: boo
     envs.close()
 
 
-def test_losses_that_no_call_has_told_are_told_by_close() -> None:
+def test_losses_that_no_call_has_reported_are_reported_by_close() -> None:
     envs = two_lanes(False)
     events: list[Event] = []
     envs.on_event(events.append)
@@ -220,24 +220,24 @@ def test_a_disk_that_is_nearly_full_is_warned_of_before_anything_is_lost() -> No
     failed = {"kind": "disk", "state": "failed", "why": "append failed"}
     lost = {"kind": "lost", "episodes": 7, "why": "append failed"}
     with pytest.warns(RecordingWarning) as caught:
-        Events(Noted(short, failed, lost), "/data").tell()
+        Events(Noted(short, failed, lost), "/data").report()
     messages = [str(warning.message) for warning in caught]
     assert len(messages) == 2 and all(warning.filename == __file__ for warning in caught)
     assert "/data is nearly full: 3 of its 100 bytes" in messages[0] and "fails" in messages[1]
     with pytest.warns(RecordingWarning, match="has lost 7 episodes: append failed"):
-        Events(Noted(lost), "/data").tell()
+        Events(Noted(lost), "/data").report()
 
 
 def test_a_warning_that_is_an_exception_keeps_no_event_from_its_callback() -> None:
     from rollhouse.events import Events
 
-    events, told = Events(Noted({"kind": "disk", "state": "failed", "why": "it is full"}), "/data"), []
-    events.add(told.append)
+    events, seen = Events(Noted({"kind": "disk", "state": "failed", "why": "it is full"}), "/data"), []
+    events.add(seen.append)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(RecordingWarning):
-            events.tell()
-    assert [event.state for event in told] == ["failed"] and not events.waits
+            events.report()
+    assert [event.state for event in seen] == ["failed"] and not events.waits
 
 
 def keepers() -> int:

@@ -65,8 +65,8 @@ def test_a_kill_while_a_trainer_learns_costs_no_episode_that_has_ended(env: str,
     """Symptom: after a rollout of 50 steps and a kill while the trainer learned, all episodes that had ended were gone.
     Cause: only the next step handed over what was recorded. Fix: a pause in stepping does.
     """
-    with player(f"play(rollhouse.make_vec({env!r}, 64, record=True, data={str(tmp_path)!r}))") as (process, said):
-        ended = int(said[0])
+    with player(f"play(rollhouse.make_vec({env!r}, 64, record=True, data={str(tmp_path)!r}))") as (process, printed):
+        ended = int(printed[0])
         assert ended > 64
         wait_for(ended, lambda: finished(tmp_path))
         process.kill()
@@ -82,8 +82,8 @@ def test_kills_of_trainer_and_node_cost_no_episode_that_ended_before_the_trainer
     with player(
         f"cluster = rollhouse.connect({url!r}, transport={transport!r}, timeout=120)",
         "play(cluster.make_vec('CartPole-v1', 64, spread='single'))",
-    ) as (process, said):
-        ended, node = int(said[0]), said[1]
+    ) as (process, printed):
+        ended, node = int(printed[0]), printed[1]
         assert ended > 64
 
         def read() -> set[str]:

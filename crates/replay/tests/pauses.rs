@@ -15,7 +15,7 @@ use crate::model::{DIR, Driver, Shape};
 const SHORT: Duration = Duration::from_millis(CHUNK_AGE_MS);
 const LONG: Duration = Duration::from_millis(PACKED_AGE_MS);
 
-/// A recorder of lanes whose episodes end only when they are told to.
+/// A recorder of lanes whose episodes end only when a test ends them.
 struct Stage {
     recorder: DrivenRecorder,
     driver: Driver,
@@ -91,15 +91,17 @@ fn a_recorder_says_since_when_its_disk_takes_nothing_and_how_much_room_there_is(
     let status = watch.status();
     assert_eq!((status.failing_since_ms, status.room), (None, None), "nobody knows the size of this disk");
     assert!(status.recorded.raw_bytes >= 8 * status.recorded.steps && status.recorded.steps > 0);
-    let total = 100 * disk.used();
-    disk.set_faults(Faults { capacity: Some(total), ..Faults::default() });
+    // Something else lies there, beside which what is recorded is little.
+    disk.write(Path::new("/else"), vec![0; 1 << 20]);
+    let of = |free| Faults { capacity: Some(disk.used() + free), ..Faults::default() };
+    disk.set_faults(of(1 << 20));
     live(&mut recorder, 3);
     assert!(!watch.status().room.unwrap().is_short());
-    disk.set_faults(Faults { capacity: Some(disk.used() * 21 / 20), ..Faults::default() });
-    live(&mut recorder, 2);
+    disk.set_faults(of(40 << 10));
+    live(&mut recorder, 3);
     assert!(watch.status().room.unwrap().is_short());
     assert_eq!(watch.status().recorded.lost_episodes, 0, "it is known before anything is lost");
-    disk.set_faults(Faults { capacity: Some(disk.used()), ..Faults::default() });
+    disk.set_faults(of(0));
     live(&mut recorder, 2);
     let since = watch.status().failing_since_ms.unwrap();
     live(&mut recorder, 10);

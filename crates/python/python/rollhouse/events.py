@@ -18,7 +18,7 @@ MAX_WAITING = 256
 
 @dataclass(frozen=True)
 class Event:
-    """Something that has happened to the lanes of a vector env or to their recording. ``VectorEnv.on_event`` tells it.
+    """Something that has happened to the lanes of a vector env or to their recording. ``VectorEnv.on_event`` reports it.
 
     Attributes:
         kind: ``"lost"`` (lanes, or episodes that a recording lacks), ``"moved"`` (a session of a cluster goes on on another
@@ -51,7 +51,7 @@ class Native(Protocol):
 
 
 class Events:
-    """The events of one vector env, until its caller is told.
+    """The events of one vector env, until its caller gets them.
 
     Args:
         native: The native half, which notes most of them.
@@ -66,7 +66,7 @@ class Events:
 
     @property
     def waits(self) -> bool:
-        """Whether the caller is to be told something."""
+        """Whether there is something for the caller."""
         return bool(self._waiting) or (self._native is not None and self._native.has_news)
 
     def add(self, callback: Callable[[Event], object]) -> None:
@@ -79,7 +79,7 @@ class Events:
         """Notes that lanes were lost."""
         self._waiting.append(self._event({"kind": "lost", "lanes": list(lanes), "why": why}))
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Warns of what a recording loses, and calls the callbacks. What they raise is the caller's; events that wait behind it
         come with the next call."""
         if self._native is not None:
@@ -94,9 +94,9 @@ class Events:
                     callback(event)
 
     def close(self) -> None:
-        """Tells what is left, and lets go of the native half."""
+        """Reports what is left, and lets go of the native half."""
         try:
-            self.tell()
+            self.report()
         finally:
             self._native = None
 

@@ -79,17 +79,17 @@ class NativeVectorEnv(VectorEnv):
             self.step = self._native_step  # type: ignore[method-assign]
 
     def _watch_events(self, place: Any) -> None:
-        """Has events told from now on; ``place`` is the folder that is recorded into."""
+        """Has events reported from now on; ``place`` is the folder that is recorded into."""
         self._events = Events(self._native, place)
         # Not held by the native half, which the events hold.
         events = weakref.ref(self._events)
 
-        def tell() -> None:
+        def report() -> None:
             waiting = events()
             if waiting is not None:
-                waiting.tell()
+                waiting.report()
 
-        self._native.tell_by(tell)
+        self._native.report_by(report)
 
     @property
     def transport(self) -> str:

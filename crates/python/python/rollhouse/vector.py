@@ -185,7 +185,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             ResetNeededError: The mask leaves lanes out that no reset has begun yet.
         """
         self._check_usable()
-        self._tell_events()
+        self._report_events()
         seeds = self._parse_seeds(seed)
         mask, options = self._split_options(options)
         result = self._reset(seeds, mask, options)
@@ -210,7 +210,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             OutstandingError: While lanes that were sent have not been received.
         """
         self._check_usable()
-        self._tell_events()
+        self._report_events()
         return self._step(actions)
 
     def send(self, actions: Any, env_ids: Any = None) -> None:
@@ -225,7 +225,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             BusyError: Too much is under way: receive first.
         """
         self._check_usable()
-        self._tell_events()
+        self._report_events()
         self._send(actions, env_ids)
 
     def recv(self, min_envs: int | None = None, timeout: float | None = DEFAULT_TIMEOUT) -> Step:
@@ -247,7 +247,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             raise ValueError(f"min_envs={min_envs!r} must be an integer of at least 1")
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout={timeout!r} must be a number of seconds of at least 0")
-        self._tell_events()
+        self._report_events()
         return self._recv(None if min_envs is None else int(min_envs), timeout)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -410,9 +410,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._check_usable()
         self._events.add(callback)
 
-    def _tell_events(self) -> None:
+    def _report_events(self) -> None:
         if self._events.waits:
-            self._events.tell()
+            self._events.report()
 
     def torch(self, device: Any = None) -> TensorView:
         """Returns the same env with ``reset``, ``step``, ``send`` and ``recv`` in tensors; needs PyTorch.

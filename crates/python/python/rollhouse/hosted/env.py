@@ -255,7 +255,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
 
     def step(self, actions: Any) -> Step:
         """Steps as ``VectorEnv.step`` does; fastest with arrays of exactly the action space's dtype and shape."""
-        self._tell_events()
+        self._report_events()
         if self._is_quiet():
             arrays = self._actions.match(actions, self._resetting_next())
             if arrays is not None:
