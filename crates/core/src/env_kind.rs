@@ -8,7 +8,8 @@ use crate::limits::{MAX_ENV_ID_BYTES, MAX_NAME_BYTES};
 /// Kind of envs: all whose code is in one Python package, written `gymnasium:*`.
 ///
 /// A machine that hosts a kind does not know its envs beforehand. It learns one when it is asked for it by its id, which
-/// is `gymnasium:ID`, `gymnasium:module:ID`, or a class as `package.module:Class`.
+/// is `gymnasium:ID`, `gymnasium:module:ID`, or a class as `package.module:Class`. A vector env of a package, whose lanes step
+/// together, is `vector:package:ID`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EnvKind {
     package: String,
@@ -31,9 +32,20 @@ impl EnvKind {
         !Self::packages_of(id).is_empty()
     }
 
+    /// Returns whether the lanes of an env step together, because it is a vector env of a package.
+    pub fn steps_together(id: &str) -> bool {
+        Self::has_id(id) && Self::vector_of(id).is_some()
+    }
+
+    /// Returns what stands behind `vector:` in the id of a vector env: a package and a name.
+    fn vector_of(id: &str) -> Option<&str> {
+        id.strip_prefix(VECTOR).filter(|named| named.contains(':'))
+    }
+
     /// Returns the packages whose kinds a machine needs for an env, as far as its id tells; none if it is no env of any
     /// kind.
     pub fn packages_of(id: &str) -> Vec<&str> {
+        let id = Self::vector_of(id).unwrap_or(id);
         let Some((module, rest)) = id.split_once(':') else { return Vec::new() };
         if id.len() > MAX_ENV_ID_BYTES || rest.is_empty() || !module.split('.').all(is_identifier) {
             return Vec::new();
@@ -74,6 +86,9 @@ fn is_identifier(text: &str) -> bool {
         && text.chars().all(|c| c.is_alphanumeric() || c == '_')
 }
 
+/// How ids of vector envs begin. A package of that name has no second colon in its ids.
+const VECTOR: &str = "vector:";
+
 /// Package whose registry has envs by names of their own.
 const REGISTRY: &str = "gymnasium";
 
@@ -88,6 +103,12 @@ mod tests {
             ("gymnasium:ale_py:ALE/Pong-v5", &["gymnasium", "ale_py"]),
             ("gymnasium:my_envs.registered:Maze-v0", &["gymnasium", "my_envs"]),
             ("my_package.envs:Maze", &["my_package"]),
+            ("vector:envpool:Pong-v5", &["envpool"]),
+            ("vector:gymnasium:CartPole-v1", &["gymnasium"]),
+            ("vector:gymnasium:my_envs:Maze-v0", &["gymnasium", "my_envs"]),
+            ("vector:my_package.envs:MazeVector", &["my_package"]),
+            ("vector:Maze", &["vector"]),
+            ("vector:envpool:", &[]),
             ("CartPole-v1", &[]),
             ("test/Faulty-v0", &[]),
             (":Maze", &[]),
@@ -103,6 +124,19 @@ mod tests {
             );
         }
         assert!(!EnvKind::has_id(&format!("a:{}", "b".repeat(MAX_ENV_ID_BYTES))));
+    }
+
+    #[test]
+    fn lanes_of_vector_envs_alone_step_together() {
+        for (id, together) in [
+            ("vector:envpool:Pong-v5", true),
+            ("vector:Maze", false),
+            ("vector:../a:C", false),
+            ("gymnasium:CartPole-v1", false),
+            ("CartPole-v1", false),
+        ] {
+            assert_eq!(EnvKind::steps_together(id), together, "{id}");
+        }
     }
 
     #[test]
