@@ -141,12 +141,22 @@ impl Link {
     /// # Errors
     /// [`LinkError::Protocol`] before [`Link::ready`], or if there is no such word. Else as for [`Link::open`].
     pub fn publish(&self, offset: usize, number: u64) -> Result<(), LinkError> {
+        self.publish_all(&[(offset, number)])
+    }
+
+    /// Writes numbers to words as [`Link::publish`] does, and wakes the host once for all of them.
+    ///
+    /// # Errors
+    /// As [`Link::publish`]; the numbers before the one that is refused are written.
+    pub fn publish_all(&self, numbers: &[(usize, u64)]) -> Result<(), LinkError> {
         let attached = self.attached.as_ref().ok_or(NOT_READY)?;
         let room = attached.memory.len() - DATA_OFFSET;
-        if !offset.is_multiple_of(8) || offset > room.saturating_sub(8) {
-            return Err(LinkError::Protocol("a number for a word that is not there"));
+        for &(offset, number) in numbers {
+            if !offset.is_multiple_of(8) || offset > room.saturating_sub(8) {
+                return Err(LinkError::Protocol("a number for a word that is not there"));
+            }
+            attached.memory.word(DATA_OFFSET + offset).store(number, Ordering::Release);
         }
-        attached.memory.word(DATA_OFFSET + offset).store(number, Ordering::Release);
         let lines = Lines::of(&attached.memory);
         // The clock is read only where it decides.
         if lines.wants_bell() && attached.commanded.elapsed() >= QUIET_TIME {

@@ -52,6 +52,8 @@ pub(crate) struct Workforce {
     /// What there is beside lanes, if the workers run a program of this one's own; `None` if they are told and heard only
     /// what `rollhouse.env_worker` says.
     own: Option<Own>,
+    /// Whether the lanes of a worker step together: they are lost together, and come back together.
+    pub(crate) together: bool,
 }
 
 /// What is known of a worker beside its state.
@@ -68,6 +70,8 @@ struct Staff {
     asked: Outstanding,
     /// Its answer to a call of a lane's env, until it is taken.
     heard: Option<Vec<u8>>,
+    /// Whether its lanes, which come back together, do.
+    returning: bool,
 }
 
 /// What a worker adds to its answer: the words of the lanes that were lost, by their number in the worker.
@@ -92,9 +96,11 @@ impl Workforce {
             lied: false,
             asked: Outstanding::Nothing,
             heard: None,
+            returning: false,
         };
         let staff = ranges.into_iter().map(staff).collect();
-        Self { host, record, expected, staff, lanes, command: Vec::new(), row: Vec::new(), own: None }
+        let (command, row) = (Vec::new(), Vec::new());
+        Self { host, record, expected, staff, lanes, command, row, own: None, together: false }
     }
 
     /// Waits until every worker is there, and puts its lanes to use. Returns what is wrong with the first one that is
@@ -289,7 +295,7 @@ impl Workforce {
         self.pump();
         let mut collected = Collected::default();
         let mut liars = Vec::new();
-        let Self { host, record, lanes, row, .. } = self;
+        let Self { host, record, staff, lanes, row, together, .. } = self;
         let (memories, count) = (host.memories(), block.len());
         for (index, number) in block.enumerate() {
             let lane = &mut lanes[number];
@@ -321,6 +327,7 @@ impl Workforce {
                     lane.talk.raised();
                 }
                 (lane.stage, lane.anew) = (Stage::LOST, !lane.orphaned);
+                staff[lane.worker].returning = false;
                 collected.lost.insert(index);
                 continue;
             }
@@ -333,6 +340,10 @@ impl Workforce {
             if let Err(nonsense) = written {
                 warn!(lane = number, %nonsense, "an env gives what it cannot; the lane is lost");
                 lane.talk.nonsense(&nonsense);
+                if *together {
+                    // No lane can be made anew without the others.
+                    liars.push(lane.worker);
+                }
                 (lane.stage, lane.anew) = (Stage::LOST, !lane.orphaned);
                 collected.lost.insert(index);
                 continue;
@@ -396,11 +407,17 @@ impl Workforce {
     /// Makes lost lanes of a block usable whose worker is there. Returns them, and those whose worker is coming.
     pub(crate) fn revive(&mut self, block: Range<usize>, lanes: LaneSet) -> (LaneSet, LaneSet) {
         self.pump();
+        if self.together {
+            self.gather(block.clone(), lanes);
+        }
         let coming = self.coming(block.clone(), lanes);
         let mut revived = LaneSet::NONE;
         for index in lanes & LaneSet::first(block.len()) {
             let lane = &mut self.lanes[block.start + index];
-            if lane.stage.is_lost() && self.staff[lane.worker].up {
+            // One that does not come back is tried again later, and not with the others.
+            lane.to_return &= coming.has(index);
+            let staff = &self.staff[lane.worker];
+            if lane.stage.is_lost() && staff.up && (staff.returning || !self.together) {
                 lane.revive();
                 revived.insert(index);
             }
@@ -412,9 +429,25 @@ impl Workforce {
     pub(crate) fn coming(&self, block: Range<usize>, lanes: LaneSet) -> LaneSet {
         let comes = |index: &usize| {
             let lane = &self.lanes[block.start + index];
-            lane.stage.is_lost() && !self.staff[lane.worker].up && self.host.state(lane.worker).is_coming()
+            let staff = &self.staff[lane.worker];
+            let starts = self.host.state(lane.worker).is_coming() || staff.asked == Outstanding::Setup;
+            let waits_for_worker = !staff.up && starts;
+            let waits_for_others = self.together && staff.up && !staff.returning;
+            lane.stage.is_lost() && (waits_for_worker || waits_for_others)
         };
         (lanes & LaneSet::first(block.len())).into_iter().filter(comes).collect()
+    }
+
+    /// Notes that lanes of a block are to come back, and which workers' lanes do so now: those of which every lane is lost
+    /// and is to. It is decided as the block of a worker's first lane asks, after which the other blocks ask.
+    fn gather(&mut self, block: Range<usize>, lanes: LaneSet) {
+        for index in lanes & LaneSet::first(block.len()) {
+            self.lanes[block.start + index].to_return = true;
+        }
+        for staff in self.staff.iter_mut().filter(|staff| block.contains(&staff.lanes.start)) {
+            let mine = &self.lanes[staff.lanes.clone()];
+            staff.returning = staff.up && mine.iter().all(|lane| lane.stage.is_lost() && lane.to_return);
+        }
     }
 
     /// Looks after the workers without waiting. Returns whether something happened to one.
@@ -542,6 +575,7 @@ impl Workforce {
     /// Takes the lanes of a worker that has ended, or is about to, out of use. Rows that are complete stay.
     fn fail_lanes(&mut self, worker: usize, hung: bool, detail: &str) {
         let Self { host, record, staff, lanes, .. } = self;
+        staff[worker].returning = false;
         for lane in &mut lanes[staff[worker].lanes.clone()] {
             // Its worker makes all of its envs anew.
             (lane.anew, lane.ahead) = (false, false);

@@ -124,7 +124,7 @@ type Lost = (usize, &'static str, String);
 impl WorkerLanes {
     /// Starts workers. `program` is the executable and its arguments. There is one hello and one range of lanes for each
     /// worker, of which the first `launch_at_start` are launched at once. The `timeouts` of launching and of connecting are
-    /// in seconds, None for ever.
+    /// in seconds, None for ever. With `together` the lanes of a worker step together.
     #[new]
     fn new(
         program: Vec<OsString>,
@@ -133,6 +133,7 @@ impl WorkerLanes {
         launch_at_start: usize,
         timeouts: (Option<f64>, Option<f64>),
         max_launching: usize,
+        together: bool,
     ) -> PyResult<Self> {
         let mut program = program.into_iter();
         let path = program.next().ok_or_else(|| PyValueError::new_err("program: it has no executable"))?;
@@ -163,6 +164,9 @@ impl WorkerLanes {
         let lanes = ranges.last().map_or(0, |&(_, end)| end);
         let ranges = ranges.into_iter().map(|(first, end)| first..end).collect();
         let workers = OwnWorkers::start(config, ranges).map_err(of_host)?;
+        if together {
+            workers.bind_lanes();
+        }
         Ok(Self { workers, lanes, home: Home::here(), attended: Attended::new(None) })
     }
 

@@ -59,6 +59,11 @@ impl WorkerLink {
         self.inner.publish(offset, number).map_err(of_link)
     }
 
+    /// Writes numbers to the words at byte offsets, as `publish` does, and wakes the host once.
+    fn publish_all(&self, numbers: Vec<(usize, u64)>) -> PyResult<()> {
+        self.inner.publish_all(&numbers).map_err(of_link)
+    }
+
     /// Tells the host how often this worker has tried again to connect; 0 once it has.
     fn connecting(&mut self, retries: u64) -> PyResult<()> {
         self.inner.connecting(retries).map_err(of_link)

@@ -32,6 +32,8 @@ pub(super) struct Lane {
     pub(super) ahead: bool,
     /// Whether its worker has a picture of its last row, which is to be recorded.
     pub(super) painted: bool,
+    /// Whether it is to come back, if it is lost and its worker's lanes come back together.
+    pub(super) to_return: bool,
     pub(super) talk: Talk,
 }
 
@@ -83,6 +85,7 @@ impl Lane {
             orphaned: false,
             ahead: false,
             painted: false,
+            to_return: false,
             talk: Talk::default(),
         }
     }
@@ -121,7 +124,7 @@ impl Lane {
 
     /// Makes a lost lane usable. The generator of an env that is made anew is anywhere unless it is put somewhere.
     pub(super) fn revive(&mut self) {
-        (self.stage, self.orphaned) = (Stage::Ready, false);
+        (self.stage, self.orphaned, self.to_return) = (Stage::Ready, false, false);
         match (&mut self.exact, self.seed) {
             (_, Some(_)) => {}
             (Some(exact), None) => exact.renew(),

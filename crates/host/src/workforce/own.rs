@@ -113,6 +113,11 @@ impl OwnWorkers {
         Ok(Self { workforce: Arc::new(Mutex::new(workforce)) })
     }
 
+    /// Has the lanes of a worker come back together after a loss, because they step together. Called before lanes are in use.
+    pub fn bind_lanes(&self) {
+        self.workforce.lock().together = true;
+    }
+
     /// Launches the workers that have not been launched yet.
     ///
     /// # Errors

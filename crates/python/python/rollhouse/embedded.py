@@ -158,7 +158,8 @@ def make_vec(
 
     Args:
         id: A built-in env (``rollhouse.env_ids()``), with or without ``rollhouse/`` before it, or
-            ``gymnasium:ID`` for N of Gymnasium's env ``ID`` in worker processes, or ``package.module:Class`` for N of those.
+            ``gymnasium:ID`` for N of Gymnasium's env ``ID`` in worker processes, ``package.module:Class`` for N of those, or
+            ``vector:package:ID`` for a vector env of a package, whose N lanes step together (``vector:envpool:Pong-v5``).
         num_envs: N, the number of lanes, 1 to 65,536.
         seed: The seed of the first ``reset`` if that is given none: an int s (lane i gets
             s + i) or one per lane. None draws seeds.

@@ -2,7 +2,7 @@
 nodes and of the command.
 
 An id is ``gymnasium:ID``, or ``gymnasium:module:ID`` for a module that registers it when it is imported. Of packages whose ids are
-known, the module need not be named.
+known, the module need not be named. A vector env of a package, whose lanes step together, is ``vector:package:ID``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_i
 
 REGISTERED = "gymnasium:"
 """How names of envs begin that are looked up in Gymnasium's registry; others are a module and a class."""
+
+VECTOR = "vector:"
+"""How names of vector envs of other packages begin; a package and a name follow."""
 
 REGISTERING = {
     "ALE/": "ale_py",
@@ -45,6 +48,11 @@ REGISTERING = {
     "rollhouse/": "rollhouse",
 }
 """Modules that register envs when they are imported, by how the ids of these begin."""
+
+
+def is_vector(name: str) -> bool:
+    """Returns whether a name is one of a vector env: ``vector:package:ID``. A package that is called vector has one colon less."""
+    return name.startswith(VECTOR) and ":" in name.removeprefix(VECTOR)
 
 
 def find(name: str, load: Callable[[str], Any] = importlib.import_module, packages: Iterable[str] = ()) -> EnvSpec:

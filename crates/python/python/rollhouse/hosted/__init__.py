@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse import lookup
 from rollhouse.agents import adapted
+from rollhouse.errors import UnsupportedError
 from rollhouse.hosted.crew import EnvFn
 from rollhouse.hosted.env import HostedVectorEnv
 from rollhouse.hosted.script import STARTED
@@ -24,6 +25,7 @@ from rollhouse.leaving_out import leaving_out
 from rollhouse.lookup import REGISTERED
 from rollhouse.step_columns import StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Mode, ShowValid
+from rollhouse.vector_maker import VectorMaker
 
 __all__ = ["HostedVectorEnv", "make_vec", "vectorize"]
 
@@ -63,8 +65,9 @@ def vectorize(
 
     Args:
         env_fns: One function without arguments per lane, which makes the lane's env; sent with cloudpickle. Or an id, as
-            ``make_vec`` takes it (``gymnasium:ID``). A PettingZoo env is one lane with all of its agents (``rollhouse.pettingzoo``).
-        workers: Processes to spread the lanes over; None for one per core, at most one per lane.
+            ``make_vec`` takes it (``gymnasium:ID``), the same for all lanes if it is one of a vector env. A PettingZoo env is one lane with all of its agents (``rollhouse.pettingzoo``).
+        workers: Processes to spread the lanes over; None for one per core, at most one per lane. Of a vector env, each has one of
+            its lanes; None for one.
         python: The interpreter that runs them, a path; None for this process's own. It has the package ``rollhouse`` and the same
             version of Python. A frozen program has to name one.
         autoreset_mode: ``gymnasium.vector.AutoresetMode`` or its value.
@@ -147,7 +150,8 @@ def make_vec(
     env_kwargs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> HostedVectorEnv:
-    """Makes N of Gymnasium's env ``gymnasium:ID``, or of ``package.module:Class``; ``rollhouse.make_vec`` calls this.
+    """Makes N of Gymnasium's env ``gymnasium:ID``, of ``package.module:Class``, or a vector env of N lanes ``vector:package:ID``;
+    ``rollhouse.make_vec`` calls this.
 
     ``env_kwargs`` are arguments of the env, as on a cluster. ``options`` are those of ``vectorize`` and, under other names, arguments of the env: what ``gymnasium.make``
     takes.
@@ -169,7 +173,7 @@ def make_vec(
 
 def of_id(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None = None) -> EnvFn:
     """Returns a function that makes an env of an id: ``gymnasium:ID``, ``gymnasium:module:ID``, or a class or function
-    ``package.module:name``.
+    ``package.module:name``; of ``vector:package:ID`` a ``VectorMaker``.
 
     Raises:
         ValueError: It is no such id.
@@ -178,6 +182,10 @@ def of_id(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None = No
     if ":" not in id:
         raise ValueError(f"{id!r} is no id of a Python env: those are gymnasium:ID, gymnasium:module:ID and package.module:name")
     kwargs = dict(kwargs)
+    if lookup.is_vector(id):
+        module, _, name = id.removeprefix(lookup.VECTOR).partition(":")
+        own = getattr(sys.modules[module], name) if module in STARTED else None
+        return VectorMaker(id, kwargs, max_episode_steps, own)
     if not id.startswith(REGISTERED):
         module, _, name = id.partition(":")
         # What the program itself defines is sent; anything else is imported by the worker alone.
@@ -194,6 +202,8 @@ def _taken(fn: EnvFn | str, leave_out: Sequence[str]) -> EnvFn:
     whole = of_id(fn, {}) if isinstance(fn, str) else fn
     if not leave_out:
         return whole
+    if isinstance(whole, VectorMaker):
+        raise UnsupportedError(f"leave_out={leave_out!r}: the lanes of {whole.env_id} step together, and have all that it observes")
     return _named(getattr(whole, "env_id", None), functools.partial(leaving_out, whole, leave_out))
 
 

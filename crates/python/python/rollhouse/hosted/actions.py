@@ -68,6 +68,22 @@ class Actions:
             self._check_loose(actions, lanes, ignored)
         return None, items
 
+    def cast(self, actions: Any) -> list[np.ndarray]:
+        """Returns the columns of a batch for all lanes, each in the dtype of the space, as lanes need them that step together.
+
+        Raises:
+            ActionTypeError: An array does not become that without loss of kind.
+            InvalidActionError: It is no batch of the space.
+        """
+        try:
+            arrays = self.columns.arrays_of(actions)
+            cast = zip(arrays, self.columns.dtypes, strict=True)
+            return [array.astype(dtype, casting="same_kind", copy=False) for array, dtype in cast]
+        except TypeError as error:
+            raise ActionTypeError(f"actions={actions!r} are no batch of {self.batched}: {error}") from error
+        except (ValueError, KeyError, IndexError) as error:
+            raise InvalidActionError(f"actions={actions!r} are no batch of {self.batched}: {error}") from error
+
     def _check_loose(self, actions: Any, lanes: list[int], ignored: np.ndarray | None) -> None:
         try:
             array = np.asarray(actions)

@@ -120,6 +120,35 @@ class Columns:
         return False
 
 
+    def arrays_of(self, batch: Any) -> list[np.ndarray]:
+        """Returns the arrays of a batch that is made of columns only, in the order of the columns, as they are.
+
+        Raises:
+            ValueError, TypeError, KeyError: The batch is not of the space's structure, or an array has another shape.
+        """
+        arrays: list[np.ndarray] = []
+        if not self._match(self._tree, batch, arrays):
+            arrays.clear()
+            self._gather(self._tree, batch, arrays)
+        return arrays
+
+    def _gather(self, node: tuple[str, Any], batch: Any, arrays: list[np.ndarray]) -> None:
+        kind, children = node
+        if kind == "column":
+            array, shape = np.asarray(batch), (self.rows, *self.shapes[children])
+            if array.shape != shape:
+                raise ValueError(f"a batch has shape {array.shape} instead of {shape}")
+            arrays.append(array)
+        elif kind == "tuple":
+            for child, part in zip(children, batch, strict=True):
+                self._gather(child, part, arrays)
+        elif kind == "dict":
+            for key, child in children:
+                self._gather(child, batch[key], arrays)
+        else:
+            raise TypeError(f"a batch of {self.space} is not made of columns")
+
+
 def below(path: str, part: Any) -> str:
     """Returns the path of a part of the space at ``path``, which is empty for the whole."""
     return f"{path}/{part}" if path else str(part)

@@ -77,10 +77,12 @@ class Crew:
         alike: bool,
         frames_every: int = 0,
         python: str | os.PathLike[str] | None = None,
+        together: bool = False,
     ):
         """Starts workers. ``connect``: how their envs try again to connect. ``alike``: all lanes have the spaces of the first, so that its worker can speak for the
         others, which are started when they are needed. ``frames_every``: steps between two pictures that workers take
-        of lanes, 0 for none. ``python``: the interpreter of the workers, None for this process's own.
+        of lanes, 0 for none. ``python``: the interpreter of the workers, None for this process's own. ``together``: the functions are one
+        ``VectorMaker``, of which each worker makes a vector env of its lanes.
         """
         executable = interpreter(python, "; python= names one that has the package rollhouse")
         lanes = len(env_fns)
@@ -96,6 +98,7 @@ class Crew:
                     "autoreset_mode": mode.value,
                     "frames_every": frames_every,
                     "connect": tuple(connect),
+                    "together": together,
                 }
             )
             for first, end in self.ranges
@@ -109,7 +112,7 @@ class Crew:
         program = [executable, "-c", _BOOT, json.dumps(told), str(os.getpid())]
         self.launched = 1 if alike else workers
         self.lanes = _native.WorkerLanes(
-            program, hellos, self.ranges, self.launched, (launch_timeout, connect.timeout), max(2, cores())
+            program, hellos, self.ranges, self.launched, (launch_timeout, connect.timeout), max(2, cores()), together
         )
         self._setups: list[bytes] = []
 

@@ -19,6 +19,7 @@ from rollhouse.embedded import _RECORDING, _data_folder
 from rollhouse.errors import LaneLostError, ResetNeededError
 from rollhouse.events import Events
 from rollhouse.hosted.actions import Actions
+from rollhouse.hosted.block_words import BlockReader
 from rollhouse.hosted.calling import Calling
 from rollhouse.hosted.crew import Crew, EnvFn
 from rollhouse.hosted.declared import declared_options
@@ -44,6 +45,7 @@ from rollhouse.hosted.settings import (
     checked_recording,
     checked_workers,
 )
+from rollhouse.hosted.together_lanes import Together
 from rollhouse.hosted.words import Reader
 from rollhouse.hosted.worker import dump
 from rollhouse.native_env import lane_options_of, reset_options, statistics_of
@@ -115,6 +117,10 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
     ):
         self._step_columns = StepColumns(step_columns)
         env_fns = checked_functions(env_fns)
+        self._together = Together.of(env_fns)
+        if self._together is not None:
+            self._together.check(observation_mode, record_frames)
+            workers = 1 if workers is None else workers
         workers = checked_workers(workers, len(env_fns))
         Timeouts(step_timeout, reset_timeout, call_timeout, launch_timeout, connect_timeout).check()
         connect = checked_connect(connect_retries, connect_timeout)
@@ -134,10 +140,13 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
             alike=alike,
             frames_every=every,
             python=python,
+            together=self._together is not None,
         )
         self._native = self._crew.lanes
         try:
             lanes = self._crew.describe()
+            if self._together is not None:
+                self._together.learn(lanes[0][7], mode)
             observation_spaces = [lane[0] for lane in lanes]
             # Lanes that are not made yet are like the first.
             observation_spaces += observation_spaces[:1] * (len(env_fns) - len(lanes))
@@ -162,6 +171,8 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
                 raise ValueError(f"{message}, so that they give no pictures; 'rgb_array' is needed")
             # Gymnasium's generators take any; a recording has 64 bits for one.
             self._max_seed = MAX_SEED if record else None
+            if self._together is not None and self._together.max_seed is not None:
+                self._max_seed = self._together.max_seed
             self._first_seeds = None if seed is None else self._parse_seeds(seed)
             self._layout, self._action_layout = Layout(single), Layout(self.single_action_space, 1)
             self._methods: list[dict[str, Any]] = lanes[0][6]
@@ -182,7 +193,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
         self._action_column = self._native.actions
         self._losses = Losses(self._crew)
         self._pending = PendingCall()
-        self._reader = Reader()
+        self._reader = Reader() if self._together is None else BlockReader(self._crew.ranges)
         self._others: list[list[Any]] = [[None] * self._layout.columns.others for _ in range(self.num_envs)]
         self._all_lanes = list(range(self.num_envs))
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
@@ -337,6 +348,8 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
         arrays, items = self._actions.take(actions, self._all_lanes, self._resetting_next())
         if arrays is not None:
             self._action_layout.put(self._action_column, arrays)
+        elif self._together is not None:
+            self._action_layout.put(self._action_column, self._actions.cast(actions))
         else:
             np.copyto(self._action_column, self._action_layout.loose(items))
             self._give_items(self._all_lanes, items)
@@ -373,7 +386,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
     def _heard(self, lanes: list[int] | None) -> Said:
         """Returns what lanes said of their last rows, those of ``lanes`` or all."""
         told = self._native.said(lanes)
-        said = self._reader.read(told, self._others)
+        said = self._reader.read(told) if isinstance(self._reader, BlockReader) else self._reader.read(told, self._others)
         self._notices.unpainted(said)
         return said
 
@@ -440,11 +453,15 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
     def _send(self, actions: Any, env_ids: Any) -> None:
         self._pending.check_none("send")
         lanes = self._sent.parse(env_ids)
+        if self._together is not None:
+            self._together.check_sent(lanes, self.num_envs)
         self._check_reset(lanes)
         if not lanes:
             return
         self._settle()
         arrays, items = self._actions.take(actions, lanes, self._resetting_next())
+        if arrays is None and self._together is not None:
+            arrays = self._actions.cast(actions)
         rows = self._action_layout.loose(items) if arrays is None else self._action_layout.rows(arrays, len(lanes))
         if not self._sent:
             self._use_deadline(self.step_timeout)
@@ -459,7 +476,9 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
 
     def _recv(self, min_envs: int | None, timeout: float | None) -> Step:
         self._pending.check_none("recv")
-        wanted, absent = self._sent.wanted(min_envs), self._sent.absent
+        # Lanes that step together are done together.
+        wanted = self._sent.wanted(min_envs if self._together is None else None)
+        absent = self._sent.absent
         rows = None
         if self._sent.under_way:
             enough = wanted <= len(absent)
@@ -499,6 +518,8 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
     def _begin_reset(
         self, seeds: list[int | None], mask: np.ndarray | None, options: dict[str, Any] | None
     ) -> None:
+        if self._together is not None:
+            self._together.check_reset(seeds, mask)
         declared: dict[str, list[Any]] = {}
         if self._declared and options is not None:
             declared, options = reset_options(self._option_spec, options, self.num_envs), None

@@ -25,6 +25,8 @@ class Said(dict[int, tuple[Any, dict[str, Any]]]):
         lanes: Instead of that, the lanes that gave numbers alone, all under the same keys.
         columns: Those numbers.
         unpainted: Why an env gave no picture that was to be recorded, of the first that did not.
+        blocks: Instead of all that, what vector envs said of their lanes: the first of these, the one after the last, and
+            infos of a row for each.
     """
 
     def __init__(self) -> None:
@@ -32,10 +34,13 @@ class Said(dict[int, tuple[Any, dict[str, Any]]]):
         self.lanes: list[int] = []
         self.columns: list[Column] = []
         self.unpainted: str | None = None
+        self.blocks: list[tuple[int, int, dict[str, Any]]] = []
 
 
 def batch_infos(envs: gymnasium.vector.VectorEnv, lanes: list[int], said: Said) -> dict[str, Any]:
     """Makes the infos of some lanes, a row each, in the layout of the installed Gymnasium."""
+    if said.blocks:
+        return joined(said.blocks, len(lanes))
     infos: dict[str, Any] = {}
     if said.columns:
         mask = np.zeros(len(lanes), dtype=np.bool_)
@@ -87,6 +92,39 @@ def added(adder: gymnasium.vector.VectorEnv, infos: dict[str, Any], info: dict[s
             objects[row], mask[row] = value, True
             infos[key], infos[f"_{key}"] = objects, mask
     return infos
+
+
+def joined(blocks: list[tuple[int, int, dict[str, Any]]], count: int) -> dict[str, Any]:
+    """Returns the infos of ``count`` lanes, of those that vector envs gave for their own, with a mask beside each array that
+    came without."""
+    infos: dict[str, Any] = {}
+    for first, end, given in blocks:
+        for key, value in given.items():
+            if isinstance(value, dict):
+                infos[key] = joined([(f, e, g[key]) for f, e, g in blocks if isinstance(g.get(key), dict)], count)
+            elif not isinstance(value, np.ndarray) or value.shape[:1] != (end - first,):
+                # What is said of all lanes at once.
+                infos.setdefault(key, value)
+                continue
+            elif end - first == count:
+                infos[key] = value
+            else:
+                whole = infos.setdefault(key, _empty(value, count))
+                if whole.shape[1:] != value.shape[1:] or not np.can_cast(value.dtype, whole.dtype, "same_kind"):
+                    infos[key] = whole = whole.astype(object) if whole.ndim == 1 else np.full(count, None, dtype=object)
+                whole[first:end] = value if whole.ndim == value.ndim else list(value)
+            if f"_{key}" not in given and not _is_mask_of(key, given):
+                infos.setdefault(f"_{key}", np.zeros(count, dtype=np.bool_))[first:end] = True
+    return infos
+
+
+def _empty(like: np.ndarray, count: int) -> np.ndarray:
+    shape = (count, *like.shape[1:])
+    return np.full(shape, None, dtype=object) if like.dtype == object else np.zeros(shape, like.dtype)
+
+
+def _is_mask_of(key: Any, infos: dict[str, Any]) -> bool:
+    return isinstance(key, str) and key.startswith("_") and key[1:] in infos
 
 
 def drop_own(infos: dict[str, Any]) -> list[str]:

@@ -195,6 +195,27 @@ class InfoRows:
             rows = _strided(memory, at, stride, count, np.dtype(dtype), tuple(shape))
             self._channels.append((name, rows, np.nan if rows.dtype.kind == "f" else 0))
 
+    def write_all(self, infos: dict[str, Any]) -> None:
+        """Writes what a step of all lanes said, as ``write`` does for one: an array of a row for each lane, and where not all
+        lanes say something a mask beside it.
+
+        Raises:
+            ValueError: As ``write``.
+        """
+        for name, rows, missing in self._channels:
+            there, values = at_path(infos, name)
+            if not there:
+                rows.fill(missing)
+                continue
+            try:
+                write_array(rows, values)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"info {name!r} does not fit record_infos: {error}") from error
+            before, slash, last = name.rpartition("/")
+            masked, mask = at_path(infos, f"{before}{slash}_{last}")
+            if masked:
+                rows[~np.asarray(mask, np.bool_)] = missing
+
     def write(self, lane: int, info: dict[str, Any]) -> None:
         """Writes what a step said: NaN, or 0, for what it did not.
 

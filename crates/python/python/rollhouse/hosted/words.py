@@ -141,7 +141,7 @@ class Reader:
     def _of(self, words: bytes) -> tuple[Any, dict[str, Any], list[Any] | None, str | None]:
         if words[0] == PICKLED:
             final, packed, others, unpainted = pickle.loads(words[1:])
-            return final, _unpickled(packed), others, unpainted
+            return final, unpickled(packed), others, unpainted
         head = words[: 3 + int.from_bytes(words[1:3], "little")]
         keys, packing = self._head(head)
         values = packing.unpack(words[len(head) :])
@@ -168,7 +168,7 @@ def pickled(
     return bytes([PICKLED]) + dump((final, pickled_info(info, dump) if info else b"", others, unpainted))
 
 
-def _unpickled(packed: bytes) -> dict[str, Any]:
+def unpickled(packed: bytes) -> dict[str, Any]:
     """Returns an info; one that cannot be made here says why, as ``UNREAD``."""
     try:
         return pickle.loads(packed) if packed else {}

@@ -71,7 +71,7 @@ def main(host: int, version: Sequence[int]) -> None:
         if sys.version_info[:2] != tuple(version):
             theirs, ours = (".".join(map(str, numbers)) for numbers in (version, sys.version_info[:2]))
             raise InterpreterError(f"python={sys.executable!r} is Python {ours}, and functions of Python {theirs} cannot be sent to it")
-        worker = Worker(link, hello)
+        worker = kind_of(hello)(link, hello)
         worker.connector.rest()
         answer: tuple[str, Any] = ("made", worker.describe())
     except Exception as error:
@@ -99,6 +99,15 @@ def main(host: int, version: Sequence[int]) -> None:
             link.reply(DONE, b"")
         else:
             link.reply(SAYS, worker.dump_results(worker.call(*pickle.loads(payload))))
+
+
+def kind_of(hello: dict[str, Any]) -> type[Worker]:
+    """Returns the class of a worker: whether its lanes are envs of their own, or step together."""
+    if not hello["together"]:
+        return Worker
+    from rollhouse.hosted.together import TogetherWorker
+
+    return TogetherWorker
 
 
 def dump(value: Any) -> bytes:
@@ -132,6 +141,13 @@ class Given(NamedTuple):
 NOTHING_GIVEN = Given(None, {})
 
 
+def check_same(lane: int, seen: tuple[Any, Any], wanted: tuple[gymnasium.Space, gymnasium.Space]) -> None:
+    """Raises ``ValueError`` for a lane whose spaces, of observations and actions, are not those of the batch."""
+    same = gymnasium.spaces.utils.is_space_dtype_shape_equiv
+    if not ((seen[0] == wanted[0] or same(seen[0], wanted[0])) and seen[1] == wanted[1]):
+        raise ValueError(f"lane {lane} has other spaces than before")
+
+
 def _adapted(fn: Callable[[], Any]) -> gymnasium.Env:
     return adapted(fn())
 
@@ -146,19 +162,25 @@ class Worker:
         self.fns: list[Callable[[], gymnasium.Env]] = [pickle.loads(fn) for fn in hello["env_fns"]]
         self.same_step = AutoresetMode(hello["autoreset_mode"]) is AutoresetMode.SAME_STEP
         self.connector = Connector(link, *hello["connect"])
-        self.envs: list[Any] = [self.connector.make(functools.partial(_adapted, fn)) for fn in self.fns]
-        self.count = len(self.envs)
+        self.envs: list[Any] = []
+        self.count = len(self.fns)
         # Pictures are recorded of every so many-th step, of none if it is 0; and the steps of each lane's episode.
         self.frames_every: int = hello["frames_every"]
         self.ages = [0] * self.count
         self.packer = Packer()
-        # Whether each episode has options, which are known as it begins.
-        self.declares = bool(declared_options(self.envs[0].metadata))
         # What resets that were made ahead gave, or the exceptions that they raised, where that is not in memory.
         self.begun: dict[int, Any] = {}
+        self.make(hello)
+
+    def make(self, hello: dict[str, Any]) -> None:
+        """Makes the envs."""
+        self.envs = [self.connector.make(functools.partial(_adapted, fn)) for fn in self.fns]
+        # Whether each episode has options, which are known as it begins.
+        self.declares = bool(declared_options(self.envs[0].metadata))
 
     def describe(self) -> list[tuple[Any, ...]]:
-        """Returns for each lane: spaces, metadata, render mode, id, time limit and methods."""
+        """Returns for each lane: spaces, metadata, render mode, id, time limit, methods, and what is to be known of one of a
+        vector env."""
         lanes: list[tuple[Any, ...]] = []
         for env in self.envs:
             spec = env.spec
@@ -166,17 +188,18 @@ class Worker:
             limit = spec.max_episode_steps if spec is not None else None
             methods = env_methods.methods_of(env)
             metadata = dict(env.metadata) if isinstance(env.metadata, Mapping) else {}
-            lanes.append((env.observation_space, env.action_space, metadata, env.render_mode, name, limit, methods))
+            lanes.append((env.observation_space, env.action_space, metadata, env.render_mode, name, limit, methods, None))
         return lanes
+
+    def check_spaces(self, observation: gymnasium.Space, action: gymnasium.Space) -> None:
+        """Raises ``ValueError`` for an env that has other spaces than the batch."""
+        for lane, env in enumerate(self.envs):
+            check_same(self.first + lane, (env.observation_space, env.action_space), (observation, action))
 
     def set_up(self, place: tuple[int, int, int], told: dict[str, Any]) -> None:
         """Finds the lanes' records in its memory. ``told`` are the spaces of the batch, and the places."""
         observation, action, record = told["observation"], told["action"], told["record"]
-        same = gymnasium.spaces.utils.is_space_dtype_shape_equiv
-        for lane, env in enumerate(self.envs):
-            seen = env.observation_space
-            if not ((seen == observation or same(seen, observation)) and env.action_space == action):
-                raise ValueError(f"lane {self.first + lane} has other spaces than before")
+        self.check_spaces(observation, action)
         descriptor, offset, length = place
         self.memory = mmap.mmap(descriptor, length - offset, offset=offset)
         stride = record["stride"]
@@ -191,8 +214,9 @@ class Worker:
         self.verdicts = Verdicts(self.memory, record["verdict"], stride, self.count)
         self.layout, self.action_layout = Layout(observation), Layout(action, 1)
         self.columns, self.action_columns = self.layout.columns, self.action_layout.columns
-        self.rows = self.rows_of(columns(self.layout, record["observation"]))
-        self.ahead_rows = self.rows_of(columns(self.layout, [at + self.ahead_at for at in record["observation"]]))
+        self.batch_rows = columns(self.layout, record["observation"])
+        self.ahead_batch_rows = columns(self.layout, [at + self.ahead_at for at in record["observation"]])
+        self.rows, self.ahead_rows = self.rows_of(self.batch_rows), self.rows_of(self.ahead_batch_rows)
         # The dtypes of columns that are kept as wider ones.
         self.narrow = [
             None if kept == dtype else dtype
