@@ -1,9 +1,9 @@
 //! Admission: the check whether a requested pool is within every bound.
 
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KWARGS_BYTES, MAX_LANES, MAX_OPTIONS};
-use rollhouse_core::{EnvKind, Goal, OverShare, RecordRule, SharedBound};
+use rollhouse_core::{AutoresetMode, EnvKind, Goal, OverShare, RecordRule, SeedSchedule, SharedBound};
 use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
-use rollhouse_wire::{OpenPool, Refusal, RefusalCode};
+use rollhouse_wire::{LaneSettings, OpenPool, Refusal, RefusalCode};
 
 use crate::event::Asker;
 use crate::limits::{MAX_OWNER_SESSIONS, RETRY_AFTER};
@@ -32,6 +32,9 @@ pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
             format!("env_kwargs are for Python envs, and `{}` is none: it has options", settings.env);
         return Err(Refusal::new(RefusalCode::BadRequest, message));
     }
+    if EnvKind::steps_together(&settings.env) {
+        check_together(settings)?;
+    }
     if settings.options.len() > MAX_OPTIONS {
         return Err(out_of_bounds("options", settings.options.len() as u64, 0, MAX_OPTIONS));
     }
@@ -56,6 +59,31 @@ pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
         length("a label's value", value, MAX_NAME_BYTES)?;
     }
     Ok(())
+}
+
+/// Refuses what lanes that step together do not do.
+fn check_together(settings: &LaneSettings) -> Result<(), Refusal> {
+    let refused = match () {
+        () if settings.autoreset != AutoresetMode::NextStep => {
+            format!(
+                "autoreset {} is refused: on nodes they have {}",
+                settings.autoreset.name(),
+                AutoresetMode::NextStep.name()
+            )
+        }
+        () if settings.max_episode_steps.is_some() => {
+            "max_episode_steps is refused: give the env its time limit in env_kwargs".to_owned()
+        }
+        () if settings.deterministic == Some(true) => {
+            "deterministic is refused: none starts an episode alone".to_owned()
+        }
+        () if matches!(settings.seeds, SeedSchedule::PerEpisode { .. }) => {
+            "a seed of each episode's own is refused: their env resets them".to_owned()
+        }
+        () => return Ok(()),
+    };
+    let message = format!("the lanes of `{}` step together: {refused}", settings.env);
+    Err(Refusal::new(RefusalCode::BadRequest, message))
 }
 
 /// The sessions and lanes that an owner asks for on top of those it has.
@@ -100,4 +128,49 @@ pub(crate) fn check_share(asker: &Asker, has: Holding, more: More) -> Result<(),
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_core::RunId;
+    use rollhouse_wire::Spread;
+
+    use super::*;
+
+    fn refusal(env: &str, change: impl FnOnce(&mut LaneSettings)) -> Option<String> {
+        let mut settings = LaneSettings {
+            env: env.to_owned(),
+            env_kwargs: String::new(),
+            deterministic: None,
+            infos: Default::default(),
+            options: Default::default(),
+            autoreset: AutoresetMode::NextStep,
+            max_episode_steps: None,
+            seeds: SeedSchedule::Continue,
+            record: RecordRule::None,
+            collect: None,
+            replay: None,
+            step_columns: Default::default(),
+        };
+        change(&mut settings);
+        let pool = RunId::from_u128(1);
+        let request = OpenPool { pool, lanes: 4, settings, labels: Default::default(), spread: Spread::Pack };
+        check(&request).err().map(|refusal| refusal.message)
+    }
+
+    #[test]
+    fn what_lanes_that_step_together_do_not_do_is_refused_by_name() {
+        let changes: [(&str, fn(&mut LaneSettings)); 4] = [
+            ("autoreset SameStep", |settings| settings.autoreset = AutoresetMode::SameStep),
+            ("max_episode_steps", |settings| settings.max_episode_steps = Some(0)),
+            ("deterministic", |settings| settings.deterministic = Some(true)),
+            ("a seed of each episode", |settings| settings.seeds = SeedSchedule::PerEpisode { run_seed: 1 }),
+        ];
+        for (word, change) in changes {
+            let together = refusal("vector:envpool:Pong-v5", change).unwrap();
+            assert!(together.contains(word) && together.contains("step together"), "{together}");
+            assert_eq!(refusal("gymnasium:CartPole-v1", change), None);
+        }
+        assert_eq!(refusal("vector:envpool:Pong-v5", |_| {}), None);
+    }
 }

@@ -323,7 +323,9 @@ impl PythonHost {
         (watch, holder): (&ConnectWatch, Option<Arc<Holder>>),
     ) -> Result<Vec<Box<dyn BatchEnv>>, PythonError> {
         let lanes = options.len();
-        let mut workforce = self.workforce(known, spread(lanes, self.workers), (watch, holder))?;
+        // A vector env has threads of its own.
+        let workers = if EnvKind::steps_together(&known.0.id) { Some(1) } else { self.workers };
+        let mut workforce = self.workforce(known, spread(lanes, workers), (watch, holder))?;
         options.iter().enumerate().for_each(|(lane, options)| workforce.set_options(lane, options));
         Ok(WorkerBlock::all(&Arc::new(Mutex::new(workforce)), lanes))
     }
@@ -350,6 +352,7 @@ impl PythonHost {
         }
         host.share(bytes)?;
         let mut workforce = Workforce::new(host, record, answer.to_vec(), ranges);
+        workforce.together = EnvKind::steps_together(&env.id);
         workforce.begin().map_err(|detail| self.lost(detail))?;
         Ok(workforce)
     }

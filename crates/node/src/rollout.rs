@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{Goal, Interruption, Options, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, EnvKind, Goal, Interruption, Options, RecordRule, RunId, SeedSchedule};
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
@@ -19,7 +19,7 @@ pub struct Rollout {
     /// The env to step.
     pub env: Arc<EnvEntry>,
     /// The lanes, threads, options and so on of the engine. Its schedule decides what episodes start from;
-    /// [`Rollout::new`] seeds each episode from the run's seed.
+    /// [`Rollout::new`] seeds each episode from the run's seed, if the env's lanes do not step together.
     pub engine: EngineConfig,
     /// Lanes of the whole run: more than the engine's when other engines play its other lanes.
     pub run_lanes: usize,
@@ -52,9 +52,19 @@ impl Rollout {
     /// Describes a rollout of a whole run in which every episode is seeded from `seed`, its lane and its number. Its
     /// hang deadline is [`HANG_DEADLINE`].
     pub fn new(env: Arc<EnvEntry>, engine: EngineConfig, seed: u64, policy: Builtin, goal: Goal) -> Self {
-        let engine = EngineConfig { schedule: SeedSchedule::PerEpisode { run_seed: seed }, ..engine };
+        let (autoreset, schedule) = Self::modes(&env.spec().id, engine.autoreset, seed);
+        let engine = EngineConfig { autoreset, schedule, ..engine };
         let (run_lanes, connecting) = (engine.lanes, ConnectWatch::default());
         Self { env, run_lanes, engine, seed, policy, goal, hang_deadline: HANG_DEADLINE, connecting }
+    }
+
+    /// Returns how lanes of an env are reset in a rollout that would be in that mode, and what their episodes start from: a seed
+    /// of each episode's own. Lanes that step together are reset by their env, in its next step, and draw on.
+    pub fn modes(env: &str, mode: AutoresetMode, run_seed: u64) -> (AutoresetMode, SeedSchedule) {
+        if EnvKind::steps_together(env) {
+            return (AutoresetMode::NextStep, SeedSchedule::Continue);
+        }
+        (mode, SeedSchedule::PerEpisode { run_seed })
     }
 
     /// Returns the header of its run, for a recorder.
@@ -134,7 +144,10 @@ impl Rollout {
         cancel: &Cancel,
     ) -> Result<(), Ended> {
         if !cancel.is_cancelled() {
-            engine.reset(&Reset::all())?;
+            let together = EnvKind::steps_together(&self.env.spec().id);
+            let seed = self.seed.wrapping_add(u64::from(self.engine.first_lane));
+            // Those are seeded once.
+            engine.reset(&if together { Reset::seeded(seed, self.engine.lanes) } else { Reset::all() })?;
         }
         let (live, mut camera) = (progress.live(), Camera::default());
         let mut shown = Instant::now();

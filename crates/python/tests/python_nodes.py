@@ -19,7 +19,7 @@ import rollhouse
 PACKAGES = Path(__file__).parent / "packages"
 """The folder of packages of envs, which pytest has in the path of modules, too (pyproject.toml)."""
 
-ALLOWED = ("balls", "broken", "chatter", "gates", "mazes", "orders", "pettingzoo", "races", "shops", "signs", "sizes", "tales", "walks")
+ALLOWED = ("balls", "broken", "chatter", "envpool", "gates", "mazes", "orders", "pettingzoo", "races", "shops", "signs", "sizes", "swarms", "tales", "walks")
 """Packages that most tests' nodes may import: of the folder, and one that is adapted."""
 
 THREE = ("one", "two", "three")

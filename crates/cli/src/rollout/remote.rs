@@ -15,8 +15,8 @@ use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use rollhouse_client::{Cluster, RequestError};
-use rollhouse_core::{AutoresetMode, Goal, RecordRule, RunId, SeedSchedule, StepColumns};
-use rollhouse_node::ProgressSnapshot;
+use rollhouse_core::{AutoresetMode, Goal, RecordRule, RunId, StepColumns};
+use rollhouse_node::{ProgressSnapshot, Rollout};
 use rollhouse_wire::{Collect, EndCause, LaneSettings, OpenPool, PoolOpened, PoolStatus, Spread};
 
 use super::summary::RolloutSummary;
@@ -48,16 +48,17 @@ pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
 }
 
 fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
+    // As on one machine: every lane takes a step in every batch.
+    let (autoreset, seeds) = Rollout::modes(&args.env, AutoresetMode::SameStep, seed);
     let collect = Collect { policy: args.policy.name().to_owned(), seed, goal, leased: !args.detach };
     let settings = LaneSettings {
         env: args.env.clone(),
         env_kwargs: args.python.env_kwargs.as_ref().map(json).unwrap_or_default(),
         deterministic: args.python.deterministic.then_some(true),
         options: args.env_options.options.iter().cloned().collect(),
-        // As on one machine: every lane takes a step in every batch.
-        autoreset: AutoresetMode::SameStep,
+        autoreset,
         max_episode_steps: None,
-        seeds: SeedSchedule::PerEpisode { run_seed: seed },
+        seeds,
         record: args.record,
         collect: Some(collect),
         replay: None,

@@ -20,7 +20,9 @@ from gymnasium.vector import AutoresetMode
 from rollhouse import _native
 from rollhouse.errors import ResetNeededError, UnknownEnvError
 from rollhouse.hosted.layout import check_frames, info_channels
+from rollhouse.hosted.together_lanes import Together
 from rollhouse.leaving_out import ARGUMENT
+from rollhouse.lookup import is_vector
 from rollhouse.native_env import (
     NAMESPACE,
     NativeVectorEnv,
@@ -38,7 +40,7 @@ from rollhouse.record_rule import record_rule
 from rollhouse.recording import Recording, figures_of_pool
 from rollhouse.replay_session import ReplaySession
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
-from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Mode, ShowValid, parse_autoreset_mode, show_valid
+from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Mode, ShowValid, Step, parse_autoreset_mode, show_valid
 
 Transport = Literal["auto", "shm", "quic"]
 
@@ -123,8 +125,8 @@ class Cluster:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
 
         Args:
-            id: An env of the nodes, or a Python env that they learn: ``gymnasium:ID``, ``gymnasium:module:ID``, or a
-                class as ``package.module:Class``. Nodes' config says which packages they import.
+            id: An env of the nodes, or a Python env that they learn: ``gymnasium:ID``, ``gymnasium:module:ID``, a class as
+                ``package.module:Class``, or a vector env ``vector:package:ID``, whose lanes step together. Nodes' config says which packages they import.
             env_kwargs: The arguments with which a Python env is made; what JSON has. ``render_mode``, if it is given, is one of
                 them too, and nodes draw each lane by its env's own ``render``.
             deterministic: Whether a Python env is declared deterministic: seed and actions decide everything. It is tried
@@ -328,6 +330,11 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
                 raise ValueError(f"{name}={value!r} is for Python envs, gymnasium:ID or package.module:Class, and {id!r} is none")
         self._render_size = render_size_of(render_mode, render_size)
         self.num_envs = num_envs
+        self._together = Together(id) if is_vector(id) else None
+        if self._together is not None:
+            self._together.check("same", record_frames)
+            self._together.check_mode(parse_autoreset_mode(autoreset_mode))
+            self._together.check_limit(max_episode_steps)
         if seed is not None:
             self._parse_seeds(seed)
         checked = _checked(id, options, num_envs)
@@ -387,6 +394,22 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             self.recording = Recording(None, run, partial(figures_of_pool, cluster, run))
         self._watch_events(None)
         _OPEN.add(self)
+
+    def _send(self, actions: Any, env_ids: Any) -> None:
+        if self._together is not None and env_ids is not None:
+            self._together.check_sent(np.unique(env_ids).tolist(), self.num_envs)
+        super()._send(actions, env_ids)
+
+    def _recv(self, min_envs: int | None, timeout: float | None) -> Step:
+        # Lanes that step together are done together.
+        return super()._recv(min_envs if self._together is None else None, timeout)
+
+    def _reset(
+        self, seeds: list[int | None], mask: np.ndarray | None, options: dict[str, Any] | None
+    ) -> tuple[Any, dict[str, Any]]:
+        if self._together is not None:
+            self._together.check_reset(seeds, mask)
+        return super()._reset(seeds, mask, options)
 
     def _note(self, lanes: list[int] | None, columns: list[tuple[int, np.ndarray]]) -> None:
         if not self._reset_done:

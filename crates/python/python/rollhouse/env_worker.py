@@ -100,9 +100,9 @@ def main(host: int) -> None:
     link = WorkerLink(host)
     hello = json.loads(link.hello())
     connector = Connector(link, hello["connect"]["retries"], hello["connect"]["within"])
-    worker = None
+    worker, kind = None, kind_of(hello)
     try:
-        envs = [connector.make(lambda: make(hello)) for _ in range(max(1, hello["lanes"]))]
+        envs = kind.envs_of(hello, connector)
         told = describe(envs, hello)
         declared = told.get("options", [])
         if not hello["lanes"] and (mask := connector.make(lambda: action_mask_of(envs[0], declared))) is not None:
@@ -111,7 +111,7 @@ def main(host: int) -> None:
             told["picture"] = picture
         connector.make(lambda: try_options(envs[0], declared, hello["options"]))
         answer = json.dumps({"made": told}, sort_keys=True, separators=(",", ":"), default=str)
-        worker = Worker(link, hello, envs, connector)
+        worker = kind(link, hello, envs, connector)
     except Refused as error:
         answer = refusal(error.kind, str(error))
     except NotConnectedError as error:
@@ -150,6 +150,15 @@ def main(host: int) -> None:
         link.reply(SAYS if lost else DONE, json.dumps({"lost": lost}).encode() if lost else b"")
     worker.close()
     link.reply(DONE, b"")
+
+
+def kind_of(hello: dict[str, Any]) -> type[Worker]:
+    """Returns the class of a worker: whether its lanes are envs of their own, or step together."""
+    if not lookup.is_vector(hello["env"]):
+        return Worker
+    from rollhouse.vector_worker import VectorWorker
+
+    return VectorWorker
 
 
 def refusal(kind: str, message: str) -> str:
@@ -442,6 +451,8 @@ def is_declared(env: gymnasium.Env, hello: dict[str, Any]) -> bool:
         Refused: It is declared, and it is known not to be, or its generator is none that can be put back.
     """
     name, declared = hello["env"], hello["deterministic"]
+    if declared and lookup.is_vector(name):
+        raise Refused("not_deterministic", f"the lanes of {name} step together, and none begins an episode alone")
     if declared is None:
         declared = (env.metadata or {}).get("deterministic") is True
     if not declared:
@@ -533,6 +544,11 @@ class Worker:
         self.action_dtype = action_space.dtype if self.parts is None else self.parts.dtype
         self.mask_by: str | None = (hello["action_mask"] or {}).get("by")
 
+    @classmethod
+    def envs_of(cls, hello: dict[str, Any], connector: Connector) -> list[Any]:
+        """Makes the envs of the lanes, or one to describe them."""
+        return [connector.make(lambda: make(hello)) for _ in range(max(1, hello["lanes"]))]
+
     def set_up(self, place: tuple[int, int, int], record: dict[str, Any]) -> None:
         """Finds the lanes' records in the memory that the host shares with this process."""
         descriptor, offset, length = place
@@ -564,6 +580,7 @@ class Worker:
         infos = self.hello["infos"]
         masks = 0 if self.mask_by is None else 1
         self.infos = None if infos is None else LaneInfos(infos, record["infos"][masks:], record["further"], array)
+        self.batch_rows = observations
         # Per lane one writable array per column, of no dimensions where a value is a scalar.
         self.rows = [[a[lane : lane + 1].reshape(a.shape[1:]) for a in observations] for lane in range(self.count)]
 

@@ -137,11 +137,14 @@ class LaneInfos:
         array: Callable[[int, np.dtype, tuple[int, ...]], np.ndarray],
     ):
         self._of: dict[str, list[tuple[int, Any, list[np.ndarray], Any]]] = {}
+        # By place, the rows of all lanes.
+        self._rows: list[np.ndarray] = []
         at = 0
         for kind in ("record", "step", "first"):
             self._of[kind] = []
             for channel in infos[kind]:
                 rows = array(places[at], np.dtype(channel["dtype"]), tuple(channel["shape"]))
+                self._rows.append(rows)
                 lanes = [rows[lane : lane + 1].reshape(rows.shape[1:]) for lane in range(len(rows))]
                 path = channel["path"] if kind == "record" else keys_of(channel["path"])
                 self._of[kind].append((at, path, lanes, np.nan if rows.dtype.kind == "f" else 0))
@@ -176,6 +179,32 @@ class LaneInfos:
         self._say("step", lane, info)
         if self._further is not None:
             self._put_further(lane, {"step": info})
+
+    def step_all(self, infos: dict[str, Any], began: np.ndarray) -> None:
+        """Writes what a step of lanes that step together said, of those that ``began`` an episode in it as ``first`` does, and of
+        the others as ``step``: of each number an array of a row for each lane, and where not all say it a mask beside it.
+
+        Raises:
+            ValueError: As ``step``.
+        """
+        for kind, lanes in (("record", ~began), ("step", ~began), ("first", began)):
+            if not lanes.any():
+                continue
+            for at, path, _, missing in self._of[kind]:
+                rows = self._rows[at]
+                keys = path.split("/") if kind == "record" else path
+                values = value_at(infos, keys)
+                given = isinstance(values, np.ndarray) and values.shape == rows.shape
+                fits = given and np.can_cast(values.dtype, rows.dtype, "same_kind")
+                if kind == "record" and values is not None and not fits:
+                    raise ValueError(f"info {path!r} is not as record_infos says: {getattr(values, 'dtype', type(values))}")
+                mask = value_at(infos, [*keys[:-1], f"_{keys[-1]}"])
+                there = lanes & (mask if isinstance(mask, np.ndarray) else fits) if fits else np.zeros_like(lanes)
+                rows[lanes & ~there] = missing
+                if fits:
+                    rows[there] = values[there]
+                if self._there is not None:
+                    self._there[lanes, at] = there[lanes]
 
     def first(self, lane: int, info: dict[str, Any]) -> None:
         """Writes what a reset said. What the step before said stays."""

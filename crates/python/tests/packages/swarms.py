@@ -19,7 +19,7 @@ class SwarmVector(gymnasium.vector.VectorEnv):
     FINE, RAISE, EXIT, HANG = 0, 5, 6, 7
 
     def __init__(
-        self, num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP, length: int = 4, parts: bool = False, silent: bool = False
+        self, num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP, length: int = 4, parts: bool = False, actions: int = 8
     ):
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": autoreset_mode}
@@ -27,13 +27,12 @@ class SwarmVector(gymnasium.vector.VectorEnv):
         if parts:
             half = {"near": spaces.Box(-1, 1, (2,), np.float16), "seen": spaces.MultiBinary(2)}
             self.single_observation_space = spaces.Dict({"place": self.single_observation_space, **half})
-        self.single_action_space = spaces.Discrete(8)
+        self.single_action_space = spaces.Discrete(actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.lengths = length + np.arange(num_envs) % 3
         self.base = np.random.default_rng().random(num_envs)
         self.over = np.zeros(num_envs, np.bool_)
-        self.silent = silent
         self.resets = 0
 
     def reset(self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None):
@@ -89,8 +88,6 @@ class SwarmVector(gymnasium.vector.VectorEnv):
         return {"near": near, "place": place, "seen": (np.stack([self.counts, self.begun], axis=1) % 2).astype(np.int8)}
 
     def _told(self, lanes: np.ndarray) -> dict[str, Any]:
-        if self.silent:
-            return {}
         return {
             "count": np.where(lanes, self.counts, 0),
             "_count": lanes.copy(),
