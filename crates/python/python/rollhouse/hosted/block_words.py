@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,13 +53,26 @@ class BlockPacker:
         return b"".join(parts)
 
 
+class Packing(NamedTuple):
+    """How arrays of infos are packed.
+
+    Attributes:
+        arrays: Of each its names, dtype, shape, number of elements and first byte.
+        rows: The number of rows that all have; None if they differ.
+        unmasked: Names of arrays and dicts beside which there is no mask.
+    """
+
+    arrays: list[tuple[list[str], np.dtype, tuple[int, ...], int, int]]
+    rows: int | None
+    unmasked: list[list[str]]
+
+
 class BlockReader:
     """Turns the words of lanes into infos, of workers that have ranges of lanes."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]]):
         self._ranges = ranges
-        # Of each array its names, dtype, shape, number of elements and first byte.
-        self._heads: dict[bytes, list[tuple[list[str], np.dtype, tuple[int, ...], int, int]]] = {}
+        self._heads: dict[bytes, Packing] = {}
 
     def read(self, told: list[tuple[int, bytes | None, bytes | None]]) -> Said:
         """Reads what lanes said, in ascending order: for each its number, the words about a step, and those about an
@@ -74,38 +87,62 @@ class BlockReader:
             words = begun if stepped is None else stepped
             if words is not None and words[:1] == BLOCK:
                 pieces.setdefault(at, []).append(words[1:])
+        said.masked = len(self._ranges) == 1
         for worker, parts in pieces.items():
-            infos = self._infos(bytearray().join(parts))
+            first, end = self._ranges[worker]
+            infos, masked = self._infos(bytearray().join(parts), end - first)
+            said.masked &= masked
             if infos:
-                said.blocks.append((*self._ranges[worker], infos))
+                said.blocks.append((first, end, infos))
         return said
 
-    def _infos(self, words: bytearray) -> dict[str, Any]:
+    def _infos(self, words: bytearray, count: int) -> tuple[dict[str, Any], bool]:
+        """Returns infos of ``count`` lanes, and whether each of their arrays has its mask."""
         if not words:
-            return {}
+            return {}, False
         if words[:1] == PICKLED:
-            return unpickled(bytes(words[1:]))
+            return unpickled(bytes(words[1:])), False
         end = 5 + int.from_bytes(words[1:5], "little")
         head = bytes(words[5:end])
-        described = self._heads.get(head)
-        if described is None:
-            described, at = [], end
-            for path, name, shape in json.loads(head):
-                dtype, count = np.dtype(name), math.prod(shape)
-                described.append((path, dtype, tuple(shape), count, at))
-                at += -(-count * dtype.itemsize // _ALIGNED) * _ALIGNED
+        packing = self._heads.get(head)
+        if packing is None:
+            packing = _packing(json.loads(head), end)
             if len(self._heads) < MAX_LAYOUTS:
-                self._heads[head] = described
+                self._heads[head] = packing
         infos: dict[str, Any] = {}
-        for path, dtype, shape, count, at in described:
-            array = np.frombuffer(words, dtype, count, at)
+        for path, dtype, shape, size, at in packing.arrays:
+            array = np.frombuffer(words, dtype, size, at)
             if len(shape) != 1:
                 array = array.reshape(shape)
-            place = infos
-            for name in path[:-1]:
-                place = place.setdefault(name, {})
-            place[path[-1]] = array
-        return infos
+            _put(infos, path, array)
+        if packing.rows != count:
+            return infos, False
+        for path in packing.unmasked:
+            _put(infos, path, np.ones(count, np.bool_))
+        return infos, True
+
+
+def _packing(described: list[tuple[list[str], str, list[int]]], at: int) -> Packing:
+    arrays, names = [], set()
+    for path, name, shape in described:
+        dtype, size = np.dtype(name), math.prod(shape)
+        arrays.append((path, dtype, tuple(shape), size, at))
+        at += -(-size * dtype.itemsize // _ALIGNED) * _ALIGNED
+        names.update(tuple(path[:depth]) for depth in range(1, len(path) + 1))
+    rows = {shape[0] if shape else None for _, _, shape in described}
+
+    def is_masked(name: tuple[str, ...]) -> bool:
+        is_mask = name[-1].startswith("_") and (*name[:-1], name[-1][1:]) in names
+        return is_mask or (*name[:-1], f"_{name[-1]}") in names
+
+    unmasked = [[*name[:-1], f"_{name[-1]}"] for name in sorted(names) if not is_masked(name)]
+    return Packing(arrays, rows.pop() if len(rows) == 1 else None, unmasked)
+
+
+def _put(infos: dict[str, Any], path: list[str], value: np.ndarray) -> None:
+    for name in path[:-1]:
+        infos = infos.setdefault(name, {})
+    infos[path[-1]] = value
 
 
 def leaves(infos: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[Leaf]:

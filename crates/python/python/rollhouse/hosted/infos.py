@@ -27,6 +27,7 @@ class Said(dict[int, tuple[Any, dict[str, Any]]]):
         unpainted: Why an env gave no picture that was to be recorded, of the first that did not.
         blocks: Instead of all that, what vector envs said of their lanes: the first of these, the one after the last, and
             infos of a row for each.
+        masked: Whether each array of them has its mask.
     """
 
     def __init__(self) -> None:
@@ -35,11 +36,14 @@ class Said(dict[int, tuple[Any, dict[str, Any]]]):
         self.columns: list[Column] = []
         self.unpainted: str | None = None
         self.blocks: list[tuple[int, int, dict[str, Any]]] = []
+        self.masked = False
 
 
 def batch_infos(envs: gymnasium.vector.VectorEnv, lanes: list[int], said: Said) -> dict[str, Any]:
     """Makes the infos of some lanes, a row each, in the layout of the installed Gymnasium."""
     if said.blocks:
+        if said.masked and said.blocks[0][:2] == (0, len(lanes)):
+            return said.blocks[0][2]
         return joined(said.blocks, len(lanes))
     infos: dict[str, Any] = {}
     if said.columns:

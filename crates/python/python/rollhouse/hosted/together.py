@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -56,8 +57,10 @@ class TogetherWorker(Worker):
     def work(self, number: int, payload: bytes) -> bytes:
         """Does what the lanes are told, all at once. Returns what there was no room to say in their records."""
         later = bytearray()
-        flags = np.zeros(self.count, np.uint64)
-        lanes = [lane for lane in range(self.count) if payload[lane] != NOTHING]
+        flags = [0] * self.count
+        lanes: Any = range(self.count)
+        if NOTHING in payload[: self.count]:
+            lanes = [lane for lane in lanes if payload[lane] != NOTHING]
         try:
             given, _, _ = self.extras(payload) if len(payload) > 9 * self.count else (NOTHING_GIVEN, {}, {})
             tasks = tasks_of(payload, self.count, given.options)
@@ -65,15 +68,15 @@ class TogetherWorker(Worker):
                 if self.first <= lane < self.first + self.count:
                     tasks.seeds[lane - self.first] = seed
             rows, began = self.foreign.do(tasks, self.taken_together)
-            flags |= self.write_rows(rows, began)
+            flags = self.write_rows(rows, began)
             self.say_block(rows[4], lanes, flags, later)
         except Exception as error:
             why = dump(failure(error))
             self.foreign.put_away()
             for lane in lanes:
                 flags[lane] = LOST | self.say(lane, b"", why, later)
-        answers = (flags | np.uint64(number << 8)).tolist()
-        self.link.publish_all([(self.places[lane], answers[lane]) for lane in lanes])
+        number <<= 8
+        self.link.publish_all([(self.places[lane], number | flags[lane]) for lane in lanes])
         return bytes(later)
 
     def taken_together(self) -> Any:
@@ -83,7 +86,7 @@ class TogetherWorker(Worker):
         arrays, parts = [a.copy() for a in self.actions], self.action_layout.parts
         return self.action_columns.batch(arrays if parts is None else parts.split(arrays[0]), ())
 
-    def write_rows(self, rows: Rows, began: np.ndarray) -> np.ndarray:
+    def write_rows(self, rows: Rows, began: np.ndarray) -> list[int]:
         """Writes the rows of all lanes to their records. Returns how each answers."""
         observations, rewards, terminations, truncations, given = rows
         infos = info_of(given)
@@ -95,13 +98,15 @@ class TogetherWorker(Worker):
         if "result" in infos or "score" in infos or self.verdicts.told:
             for lane in np.flatnonzero(~began).tolist():
                 self.verdicts.tell(lane, {name: infos[name][lane] for name in ("result", "score") if name in infos})
+        if not (terminations | truncations).any():
+            return [0] * self.count
         flags = np.where(terminations, TERMINATED, 0) | np.where(truncations, TRUNCATED, 0)
-        if self.same_step and flags.any():
+        if self.same_step:
             over = np.flatnonzero(flags)
             self.write_batch(self.ahead_batch_rows, [array[over] for array in arrays], over)
             self.write_last(infos, over.tolist())
             flags[over] |= AHEAD
-        return flags.astype(np.uint64)
+        return flags.tolist()
 
     def write_last(self, infos: dict[str, Any], over: list[int]) -> None:
         """Writes the last observations of episodes, and that those which begin ahead say nothing by themselves."""
@@ -122,18 +127,16 @@ class TogetherWorker(Worker):
                 raise TypeError(f"observations of dtype {array.dtype} do not become {column.dtype}")
             column[lanes] = array
 
-    def say_block(self, infos: Any, lanes: list[int], flags: np.ndarray, later: bytearray) -> None:
+    def say_block(self, infos: Any, lanes: Sequence[int], flags: list[int], later: bytearray) -> None:
         """Says the infos of all lanes in pieces, in the records of those that answer."""
         words = self.block_packer.pack(info_of(infos), dump)
         room, at = self.said_room - SAID_HEAD, 0
-        # A lane that has begun ahead says something in any case.
-        ahead = np.flatnonzero(flags & np.uint64(AHEAD)) if self.same_step else []
-        last = max(-(-len(words) // room) - 1, int(ahead[-1]) if len(ahead) else -1)
-        for lane in lanes[: last + 1]:
-            if at >= len(words) and lane not in ahead:
+        # A lane that has begun ahead says something in any case, be it nothing.
+        for lane in lanes if self.same_step else lanes[: -(-len(words) // room)]:
+            if at >= len(words) and not flags[lane] & AHEAD:
                 continue
             size = len(words) if lane == lanes[-1] else room
-            flags[lane] |= np.uint64(self.say(lane, b"", BLOCK + words[at : at + size], later))
+            flags[lane] |= self.say(lane, b"", BLOCK + words[at : at + size], later)
             at += size
 
     def call(self, kind: str, name: str, *given: Any) -> list[tuple[bool, Any]]:
