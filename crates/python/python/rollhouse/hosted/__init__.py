@@ -185,7 +185,8 @@ def of_id(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None = No
     if lookup.is_vector(id):
         module, _, name = id.removeprefix(lookup.VECTOR).partition(":")
         own = getattr(sys.modules[module], name) if module in STARTED else None
-        return VectorMaker(id, kwargs, max_episode_steps, own)
+        vector_maker: Any = VectorMaker(id, kwargs, max_episode_steps, own)
+        return vector_maker
     if not id.startswith(REGISTERED):
         module, _, name = id.partition(":")
         # What the program itself defines is sent; anything else is imported by the worker alone.

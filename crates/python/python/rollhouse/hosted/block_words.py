@@ -123,7 +123,8 @@ class BlockReader:
 
 
 def _packing(described: list[tuple[list[str], str, list[int]]], at: int) -> Packing:
-    arrays, names = [], set()
+    arrays: list[tuple[list[str], np.dtype, tuple[int, ...], int, int]] = []
+    names: set[tuple[str, ...]] = set()
     for path, name, shape in described:
         dtype, size = np.dtype(name), math.prod(shape)
         arrays.append((path, dtype, tuple(shape), size, at))

@@ -105,7 +105,7 @@ class TogetherWorker(Worker):
             over = np.flatnonzero(flags)
             self.write_batch(self.ahead_batch_rows, [array[over] for array in arrays], over)
             self.write_last(infos, over.tolist())
-            flags[over] |= AHEAD
+            flags[over] = np.bitwise_or(flags[over], AHEAD)
         return flags.tolist()
 
     def write_last(self, infos: dict[str, Any], over: list[int]) -> None:
