@@ -103,7 +103,16 @@ pub const MAX_OPTION_TEXT_BYTES: usize = 4096;
 pub const MAX_OPTION_NUMBERS: usize = 1024;
 
 /// Maximum number of values that an option's distribution chooses from.
-pub const MAX_OPTION_CHOICES: usize = 64;
+pub const MAX_OPTION_CHOICES: usize = 1024;
+
+/// Maximum number of values that the distributions of all options of a lane choose from: an env is tried with each.
+pub const MAX_CHOICES_OF_LANE: usize = 4096;
+
+/// Bytes of a lane's options that an episode is begun with and that its run does not have, as [`Options::bytes`] counts them:
+/// each chunk of a recording repeats them for each of its lanes.
+///
+/// [`Options::bytes`]: crate::Options::bytes
+pub const MAX_EPISODE_OPTIONS_BYTES: usize = 16 << 10;
 
 /// Upper bound, exclusive, of the seeds that [`per_episode_seed`](crate::per_episode_seed) returns. Every value is
 /// exact in a double, so no JSON reader rounds it.

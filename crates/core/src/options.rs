@@ -9,7 +9,9 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::Start;
-use crate::limits::{MAX_OPTION_CHOICES, MAX_OPTION_NUMBERS, MAX_OPTION_TEXT_BYTES, MAX_OPTIONS};
+use crate::limits::{
+    MAX_CHOICES_OF_LANE, MAX_OPTION_CHOICES, MAX_OPTION_NUMBERS, MAX_OPTION_TEXT_BYTES, MAX_OPTIONS,
+};
 
 use distribution::DISTRIBUTIONS;
 pub use distribution::Distribution;
@@ -88,7 +90,16 @@ impl Options {
             };
             values.insert(name.clone(), spec.accept(value)?);
         }
-        Ok(Self(values))
+        let options = Self(values);
+        match options.choices() {
+            0..=MAX_CHOICES_OF_LANE => Ok(options),
+            count => Err(OptionError::TooManyChoices { count }),
+        }
+    }
+
+    /// Returns the number of values that the distributions of all options choose from.
+    fn choices(&self) -> usize {
+        self.drawn().map(|(_, distribution)| distribution.choices()).sum()
     }
 
     /// Returns whether each episode draws one of the options at least.
@@ -150,6 +161,26 @@ impl Options {
             }
         }
         corners
+    }
+
+    /// Returns those of these options that are others than in `base`.
+    #[must_use]
+    pub fn difference(&self, base: &Self) -> Self {
+        let others = self.0.iter().filter(|(name, value)| base.0.get(*name) != Some(*value));
+        Self(others.map(|(name, value)| (name.clone(), value.clone())).collect())
+    }
+
+    /// Returns these options with those of `change` instead of their own.
+    #[must_use]
+    pub fn changed_by(&self, change: &Self) -> Self {
+        let mut changed = self.clone();
+        changed.0.extend(change.0.iter().map(|(name, value)| (name.clone(), value.clone())));
+        changed
+    }
+
+    /// Returns about how many bytes the options take in a message or a file.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|(name, value)| name.len() + size_of::<f64>() + value.heap_bytes()).sum()
     }
 
     /// Returns the float of that name. The schema's own names always have one.
@@ -346,7 +377,11 @@ impl<'de> Visitor<'de> for OptionsVisitor {
             }
             values.insert(name, value);
         }
-        Ok(Options(values))
+        let options = Options(values);
+        match options.choices() {
+            0..=MAX_CHOICES_OF_LANE => Ok(options),
+            count => Err(A::Error::custom(OptionError::TooManyChoices { count })),
+        }
     }
 }
 
@@ -400,6 +435,11 @@ pub enum OptionError {
         /// Fault of the distribution.
         fault: &'static str,
     },
+    /// The distributions of all options choose from more values than [`MAX_CHOICES_OF_LANE`].
+    TooManyChoices {
+        /// Number of values.
+        count: usize,
+    },
     /// There are more options than [`MAX_OPTIONS`].
     TooMany {
         /// Number of options that were given.
@@ -421,6 +461,9 @@ impl fmt::Display for OptionError {
                 write!(f, "option `{name}` has {count} {what}, may have at most {limit}")
             }
             Self::Distribution { name, fault } => write!(f, "option `{name}` cannot be drawn: {fault}"),
+            Self::TooManyChoices { count } => {
+                write!(f, "the options choose from {count} values, may from at most {MAX_CHOICES_OF_LANE}")
+            }
             Self::TooMany { count } => write!(f, "{count} options given, at most {MAX_OPTIONS} allowed"),
         }
     }
@@ -483,6 +526,39 @@ mod tests {
             assert!(serde_json::from_str::<OptionValue>(&json).is_err(), "{name}");
             assert!(matches!(check(name, value), Err(OptionError::TooLong { .. })), "{name}");
         }
+    }
+
+    #[test]
+    fn so_many_choices_of_one_option_are_taken_and_of_all_options_no_more_than_their_limit() {
+        let choices = |count: usize| {
+            OptionValue::Drawn(Distribution::Choice((0..count).map(|at| OptionValue::Float(at as f64)).collect()))
+        };
+        let options = check("g", choices(MAX_OPTION_CHOICES)).unwrap();
+        assert!(options.are_drawn());
+        let count = MAX_CHOICES_OF_LANE / MAX_OPTION_CHOICES + 1;
+        let names: Vec<_> = (0..count).map(|at| format!("g{at}")).collect();
+        let option = |name: &String| OptionSpec {
+            name: name.clone(),
+            default: OptionValue::Float(0.0),
+            summary: String::new(),
+        };
+        let schema: Vec<_> = names.iter().map(option).collect();
+        let given: Vec<_> = names.iter().map(|name| (name.clone(), choices(MAX_OPTION_CHOICES))).collect();
+        let refused = Options::check(&schema, &given).unwrap_err();
+        assert_eq!(refused, OptionError::TooManyChoices { count: count * MAX_OPTION_CHOICES });
+        assert!(Options::check(&schema, &given[1..]).is_ok());
+        let json = serde_json::to_string(&given.into_iter().collect::<BTreeMap<_, _>>()).unwrap();
+        let read = serde_json::from_str::<Options>(&json).unwrap_err().to_string();
+        assert!(read.contains("at most 4096"), "{read}");
+    }
+
+    #[test]
+    fn options_are_those_of_a_base_and_what_differs_from_it() {
+        let (base, other) = (Options::check(&schema(), &[]).unwrap(), check("g", OptionValue::Float(3.0)).unwrap());
+        let difference = other.difference(&base);
+        assert_eq!(difference.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["g"]);
+        assert_eq!(base.changed_by(&difference), other);
+        assert_eq!(base.difference(&base).bytes(), 0);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! What happened to a lane, as its owner keeps it and another node is told it.
 
+use std::collections::BTreeMap;
+
 use crate::column_data::ColumnData;
 use crate::method::Call;
+use crate::options::OptionValue;
 use crate::seed::Start;
 
 /// The beginning of an episode.
@@ -48,6 +51,8 @@ pub enum PastEvent {
     Played(PlayedActions),
     /// The lane was changed by this call.
     Called(Call),
+    /// The lane has these options from its next episode on; those that are not named stay as they are.
+    Given(BTreeMap<String, OptionValue>),
     /// The lane's state had this hash at that time.
     Stood(u32),
     /// The lane's episode is lost. Its next one has the number `next`, and is seeded as `start` and the schedule say.

@@ -43,6 +43,14 @@ impl Distribution {
         }
     }
 
+    /// Returns the number of values that it chooses from one by one.
+    pub(super) const fn choices(&self) -> usize {
+        match self {
+            Self::Uniform(_) | Self::Integers(_) => 0,
+            Self::Choice(choices) => choices.len(),
+        }
+    }
+
     /// Returns the least and the greatest value, or all choices.
     pub(super) fn ends(&self) -> Vec<OptionValue> {
         match self {
