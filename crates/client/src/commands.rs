@@ -261,10 +261,22 @@ impl AsyncPool {
             let in_memory = site.link.in_place().is_some();
             let options = reset.options.iter().map(|(name, values)| (name.clone(), part(values, own)));
             let mask = reset.mask.get(own.clone()).unwrap_or_default().to_vec();
-            in_memory.then(|| SetOptionsParams { mask, options: options.collect() })
+            in_memory.then(|| SetOptionsParams { mask, options: options.collect(), kept: true })
         };
         let asked = self.sessions.iter().map(|site| params(site).into_iter().collect()).collect();
-        self.call_all::<SetOptions>(asked).await.map(drop).map_err(StepError::from)
+        // The reset that follows puts the options into the log.
+        let logs: Vec<_> = self.sessions.iter_mut().map(|site| site.session.doubt()).collect();
+        let given = self.call_all::<SetOptions>(asked).await;
+        // One session that refuses has changed nothing; of several some may have done what others have not.
+        let unchanged = self.sessions.len() == 1
+            && matches!(
+                given,
+                Err(MethodError::Lanes(_) | MethodError::Refused { .. } | MethodError::TooLong(_))
+            );
+        if given.is_ok() || unchanged {
+            self.sessions.iter_mut().zip(logs).for_each(|(site, log)| site.session.settle_call(log, None));
+        }
+        given.map(drop).map_err(StepError::from)
     }
 
     /// Splits the lanes of each session into parts whose attributes fit an envelope, with the rows of the batch that

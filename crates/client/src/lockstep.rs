@@ -1,11 +1,12 @@
 //! Reset and step in lockstep: one request per session, all written before any answer is waited for, one batch.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
 use rollhouse_arena::Frame;
 use rollhouse_core::limits::MAX_LANES;
-use rollhouse_core::{AutoresetMode, ColumnData, Interruption, RecordRule, SeedSchedule};
+use rollhouse_core::{AutoresetMode, ColumnData, Interruption, OptionValue, SeedSchedule};
 use rollhouse_engine::{OptionsError, Reset, StepError as Rules};
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{FrameKind, LostLane, ResetLanes, control};
@@ -54,10 +55,10 @@ impl AsyncPool {
         }
         self.first_done = None;
         if !reset.options.is_empty() {
-            if self.recipe.open.settings.record == RecordRule::None {
-                self.sessions.iter_mut().for_each(|site| site.session.forget());
-            }
             self.give_options(reset).await?;
+        }
+        for site in &mut self.sessions {
+            site.session.give(given_of(reset, &site.lanes().clone()));
         }
         let clock = self.clock();
         self.settle_sessions(clock, !partial).await;
@@ -66,7 +67,15 @@ impl AsyncPool {
         for (site, part) in sessions.filter(|(site, _)| !site.session.is_out()) {
             site.ask(part, clock);
         }
-        self.answers(clock, ready).await?;
+        let answered = self.answers(clock, ready).await;
+        for site in &mut self.sessions {
+            // What lanes in memory were given before has not begun, and may with any episode.
+            let unanswered = site.session.take_unanswered();
+            if unanswered && answered.is_err() && site.link.in_place().is_some() {
+                site.session.forget();
+            }
+        }
+        answered?;
         let begun = |lane: usize| reset.mask.get(lane).copied().unwrap_or(true);
         self.over.iter_mut().enumerate().filter(|(lane, _)| begun(*lane)).for_each(|(_, over)| *over = 0);
         Ok(self.newest())
@@ -291,9 +300,24 @@ fn reset_of(reset: &Reset, lanes: &Range<usize>) -> Result<RequestBody, StepErro
         seeds: reset.seeds.get(lanes.clone()).map(<[_]>::to_vec).unwrap_or_default(),
         mask: reset.mask.get(lanes.clone()).unwrap_or_default().iter().map(|&flag| u8::from(flag)).collect(),
         options: options.collect(),
+        kept: !reset.options.is_empty(),
     };
     let sidecar = sidecar(&part).ok_or(Rules::Options(OptionsError::TooLong { limit: MAX_SIDECAR_BYTES }))?;
     Ok(RequestBody { kind: FrameKind::Reset, columns: Bytes::new(), sidecar })
+}
+
+/// Returns the options that a reset gives to each of `lanes` that it resets.
+fn given_of(reset: &Reset, lanes: &Range<usize>) -> Vec<(u32, BTreeMap<String, OptionValue>)> {
+    if reset.options.is_empty() {
+        return Vec::new();
+    }
+    let is_reset = |lane: &usize| reset.mask.get(*lane).copied().unwrap_or(true);
+    let of_lane = |lane: usize| {
+        let value = |values: &[OptionValue]| values[if values.len() == 1 { 0 } else { lane }].clone();
+        let options = reset.options.iter().map(|(name, values)| (name.clone(), value(values)));
+        ((lane - lanes.start) as u32, options.collect())
+    };
+    lanes.clone().filter(is_reset).map(of_lane).collect()
 }
 
 /// Encodes the lanes of a reset; `None` if they are too long, which only options can make them.

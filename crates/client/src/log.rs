@@ -6,11 +6,13 @@
 //! costs the copy of its actions, and one that is posted in memory costs it while the node steps
 //! ([`SessionLog::post`]).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Began, Call, ColumnSpec, LaneSet, Space, Start, per_episode_seed};
+use rollhouse_core::limits::{BLOCK_LANES, MAX_GIVEN_OPTIONS_BYTES};
+use rollhouse_core::{Began, Call, ColumnSpec, LaneSet, OptionValue, Space, Start, per_episode_seed};
+use rollhouse_wire::options_bytes;
 
 use self::past::Event;
 pub(crate) use self::past::PastReader;
@@ -67,12 +69,14 @@ pub(crate) struct SessionLog {
 struct LaneLog {
     /// The lane's episodes, oldest first; only the last may be open.
     episodes: VecDeque<LoggedEpisode>,
-    /// Bytes of the calls of these episodes.
-    call_bytes: usize,
+    /// Bytes of the calls and options of these episodes.
+    kept_bytes: usize,
     /// Number of the lane's next episode.
     next: u64,
     /// The start of the lane's last episode.
     start: Start,
+    /// The options that the lane was given, all that are not the pool's.
+    options: Given,
     /// Whether the lane has an episode, but not in this log.
     cut: bool,
     /// Whether the lane has begun any episode.
@@ -90,7 +94,14 @@ struct LoggedEpisode {
     hash: Option<(u64, u32)>,
     /// The calls that changed it, ascending, each with the number of the row before which it came.
     calls: Vec<(u64, Call)>,
+    /// The options that its lane had been given when it began.
+    options: Given,
+    /// Bytes of these options, of the first episode that has them; 0 of others.
+    option_bytes: usize,
 }
+
+/// Options that a lane was given; `None` while it was given none.
+type Given = Option<Arc<BTreeMap<String, OptionValue>>>;
 
 /// How much a log keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,6 +257,11 @@ impl SessionLog {
         if !self.keeps_steps {
             return;
         }
+        let known = lane.episodes.back().is_some_and(|last| same(&last.options, &lane.options));
+        let option_bytes = match &lane.options {
+            Some(options) if !known => options_bytes(options).len(),
+            _ => 0,
+        };
         lane.episodes.push_back(LoggedEpisode {
             number: began.number,
             start: began.start,
@@ -253,7 +269,23 @@ impl SessionLog {
             ended: None,
             hash: None,
             calls: Vec::new(),
+            options: lane.options.clone(),
+            option_bytes,
         });
+        lane.kept_bytes += option_bytes;
+    }
+
+    /// Notes that a lane that the session has is given options for its next episodes. Returns false if they are more than
+    /// another node would take.
+    pub(crate) fn given(&mut self, lane: u32, options: &BTreeMap<String, OptionValue>) -> bool {
+        let lane = &mut self.lanes[lane as usize];
+        let mut all = lane.options.as_deref().cloned().unwrap_or_default();
+        all.extend(options.iter().map(|(name, value)| (name.clone(), value.clone())));
+        if options_bytes(&all).len() > MAX_GIVEN_OPTIONS_BYTES {
+            return false;
+        }
+        lane.options = Some(Arc::new(all));
+        true
     }
 
     /// Notes that the state of a lane that the session has had that hash after the last row.
@@ -273,7 +305,7 @@ impl SessionLog {
         let bytes = bytes_of(&call);
         if episode.call_bytes() + bytes <= CALLS_LOG_BYTES {
             episode.calls.push((row, call));
-            lane.call_bytes += bytes;
+            lane.kept_bytes += bytes;
         } else {
             lane.forget_all();
             lane.cut = true;
@@ -300,7 +332,12 @@ impl SessionLog {
         let lanes = (0u32..).zip(&self.lanes).map(|(number, lane)| {
             let mut events = VecDeque::new();
             let idle = lane.episodes.back().is_none_or(|episode| episode.ended.is_some());
-            lane.episodes.iter().for_each(|episode| self.events_of(episode, &mut events));
+            let mut told: &Given = &None;
+            for episode in &lane.episodes {
+                tell_given(&mut told, &episode.options, &mut events);
+                self.events_of(episode, &mut events);
+            }
+            tell_given(&mut told, &lane.options, &mut events);
             let lost = |held| Event::Lost { next: lane.next, start: lane.fresh_start(number), held };
             if lane.cut {
                 cut.push(number);
@@ -379,7 +416,7 @@ impl SessionLog {
                     break;
                 }
                 lane.cut = first.ended.is_none();
-                lane.call_bytes -= first.call_bytes();
+                lane.kept_bytes -= first.call_bytes() + first.option_bytes;
                 lane.episodes.pop_front();
             }
             if lane.episodes.capacity() > 2 * MOST_SPARE_EPISODES.max(lane.episodes.len()) {
@@ -448,12 +485,28 @@ impl LaneLog {
 
     fn forget_all(&mut self) {
         self.episodes.clear();
-        self.call_bytes = 0;
+        self.kept_bytes = 0;
     }
 
     /// Returns the bytes of what is known of its episodes beside their rows.
     fn size(&self) -> usize {
-        self.episodes.len() * size_of::<LoggedEpisode>() + self.call_bytes
+        self.episodes.len() * size_of::<LoggedEpisode>() + self.kept_bytes
+    }
+}
+
+/// Adds options that a lane has from then on, unless it has them already.
+fn tell_given<'a>(told: &mut &'a Given, options: &'a Given, events: &mut VecDeque<Event>) {
+    if let Some(given) = options.as_ref().filter(|_| !same(told, options)) {
+        *told = options;
+        events.push_back(Event::Given(given.clone()));
+    }
+}
+
+/// Returns whether both are the same options, given at once.
+fn same(one: &Given, other: &Given) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
     }
 }
 

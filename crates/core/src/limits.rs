@@ -114,6 +114,9 @@ pub const MAX_CHOICES_OF_LANE: usize = 4096;
 /// [`Options::bytes`]: crate::Options::bytes
 pub const MAX_EPISODE_OPTIONS_BYTES: usize = 16 << 10;
 
+/// Maximum number of bytes of the options that a lane was given, as its owner tells another node of them.
+pub const MAX_GIVEN_OPTIONS_BYTES: usize = 64 << 10;
+
 /// Upper bound, exclusive, of the seeds that [`per_episode_seed`](crate::per_episode_seed) returns. Every value is
 /// exact in a double, so no JSON reader rounds it.
 pub const PER_EPISODE_SEED_BOUND: u64 = 1 << 53;

@@ -163,6 +163,13 @@ impl Options {
         corners
     }
 
+    /// Returns whether the options have these values; an integer stands for the float that it is.
+    pub fn have(&self, wanted: &[(String, OptionValue)]) -> bool {
+        wanted.iter().all(|(name, value)| {
+            self.0.get(name).is_some_and(|own| own.accept(value).is_some_and(|value| value == *own))
+        })
+    }
+
     /// Returns those of these options that are others than in `base`.
     #[must_use]
     pub fn difference(&self, base: &Self) -> Self {
@@ -531,7 +538,9 @@ mod tests {
     #[test]
     fn so_many_choices_of_one_option_are_taken_and_of_all_options_no_more_than_their_limit() {
         let choices = |count: usize| {
-            OptionValue::Drawn(Distribution::Choice((0..count).map(|at| OptionValue::Float(at as f64)).collect()))
+            OptionValue::Drawn(Distribution::Choice(
+                (0..count).map(|at| OptionValue::Float(at as f64)).collect(),
+            ))
         };
         let options = check("g", choices(MAX_OPTION_CHOICES)).unwrap();
         assert!(options.are_drawn());
@@ -554,7 +563,8 @@ mod tests {
 
     #[test]
     fn options_are_those_of_a_base_and_what_differs_from_it() {
-        let (base, other) = (Options::check(&schema(), &[]).unwrap(), check("g", OptionValue::Float(3.0)).unwrap());
+        let (base, other) =
+            (Options::check(&schema(), &[]).unwrap(), check("g", OptionValue::Float(3.0)).unwrap());
         let difference = other.difference(&base);
         assert_eq!(difference.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["g"]);
         assert_eq!(base.changed_by(&difference), other);

@@ -476,7 +476,7 @@ impl Engine {
         if !reset.options.is_empty() {
             let asked = Arc::clone(&reset);
             let wanted = Box::new(move |row| asked.resets(row));
-            self.change_options(Change { values: reset.options.clone(), first: 0, wanted, forget: true })?;
+            self.change_options(Change { values: reset.options.clone(), first: 0, wanted, begins: true })?;
         }
         self.stage = Stage::Playing;
         self.begin_turn();

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Options, Start};
-use rollhouse_env::{EnvEntry, Image, ImageSize, RenderError, StateError};
+use rollhouse_core::{LaneSet, Options, Start};
+use rollhouse_env::{EnvEntry, Image, ImageSize, InstructionSet, RenderError, StateError};
 
 use crate::block::Remade;
 use crate::engine::Engine;
 use crate::error::StepError;
 use crate::options::{Change, LaneOptions, OptionsError};
+use crate::setup::make_envs;
 
 impl Engine {
     /// Returns the env of the lanes.
@@ -47,13 +48,13 @@ impl Engine {
             values,
             first,
             wanted: Box::new(move |row| lanes.contains(&row)),
-            forget: false,
+            begins: false,
         })
     }
 
     /// Gives options to the lanes with a true flag in `mask`, or to all if it is empty: one value for all of them, or
     /// one for each lane of the batch. Lanes of an env that takes options with an episode (`EnvEntry::with_tried_options`) have
-    /// them from their next one on. Otherwise it does the same as [`Engine::set_options`].
+    /// them from their next one on. Otherwise it does the same as [`Engine::set_options`]. The log ends.
     ///
     /// # Errors
     /// As [`Engine::set_options`], and [`StepError::Length`].
@@ -65,17 +66,58 @@ impl Engine {
         self.check_lanes(&(0..lanes))?;
         Change::check(&values, lanes)?;
         let wanted = Box::new(move |row: usize| mask.get(row).copied().unwrap_or(true));
-        let forget = self.entry.tries_options();
-        self.change_options(Change { values, first: 0, wanted, forget })
+        let begins = self.entry.tries_options();
+        self.change_options(Change { values, first: 0, wanted, begins })?;
+        self.end_log()
     }
 
+    /// Gives options to the lanes with a true flag in `mask`, or to all if it is empty, for their next episodes, as a reset of
+    /// them would. The log goes on: whoever keeps it knows the options.
+    ///
+    /// # Errors
+    /// As [`Engine::set_options_where`], and [`OptionsError::TooLarge`] for lanes that are recorded, or will be (`recorded`).
+    pub fn give_options(
+        &mut self,
+        mask: Vec<bool>,
+        values: LaneOptions,
+        recorded: bool,
+    ) -> Result<(), StepError> {
+        let lanes = self.lanes();
+        if !mask.is_empty() && mask.len() != lanes {
+            return Err(StepError::Length { what: "mask flags", given: mask.len(), wanted: lanes });
+        }
+        self.check_lanes(&(0..lanes))?;
+        Change::check(&values, lanes)?;
+        let wanted = Box::new(move |row: usize| mask.get(row).copied().unwrap_or(true));
+        let change = Change { values, first: 0, wanted, begins: true };
+        if recorded && self.entry.draws_options() {
+            return self.give_with_episodes(change, true);
+        }
+        self.change_options(change)
+    }
+
+    /// Ends the log, because whoever keeps it does not know what lanes are given.
+    ///
+    /// # Errors
+    /// Only [`StepError::Hung`].
+    pub fn spoil_log(&mut self) -> Result<(), StepError> {
+        self.lockstep()?;
+        self.end_log()
+    }
+
+    /// Changes the options of lanes. Those of lanes that are about to begin an episode leave the log as it is.
     pub(crate) fn change_options(&mut self, change: Change) -> Result<(), StepError> {
-        if self.is_recording() {
+        if self.is_recording() && !change.begins {
             return Err(OptionsError::Recorded.into());
+        }
+        if change.begins && self.entry.draws_options() {
+            let recorded = self.is_recording();
+            return self.give_with_episodes(change, recorded);
         }
         if self.entry.is_late() {
             return self.change_late_options(&change);
         }
+        let begins = change.begins;
         let remade: Arc<Mutex<RemadeBlocks>> = Arc::default();
         let made = Arc::clone(&remade);
         self.on_blocks(false, move |block, _| {
@@ -86,11 +128,37 @@ impl Engine {
         let results: Result<BTreeMap<_, _>, OptionsError> =
             std::mem::take(&mut *results).into_iter().map(|(row, result)| Ok((row, result?))).collect();
         let results = Mutex::new(results?);
-        self.end_log()?;
+        if !begins {
+            self.end_log()?;
+        }
         self.on_blocks(false, move |block, _| {
             let remade = results.lock().remove(&block.rows().start);
             if let Some(remade) = remade.flatten() {
                 block.adopt(remade);
+            }
+        })
+    }
+
+    /// Gives lanes the options of a change with the episodes that they begin next, after all have been tried.
+    fn give_with_episodes(&mut self, change: Change, recorded: bool) -> Result<(), StepError> {
+        let change = Arc::new(change);
+        let given: Arc<Mutex<GivenBlocks>> = Arc::default();
+        let (asked, found) = (Arc::clone(&change), Arc::clone(&given));
+        self.on_blocks(false, move |block, _| {
+            let result = block.options_to_give(&asked, recorded);
+            found.lock().insert(block.rows().start, result);
+        })?;
+        let results = std::mem::take(&mut *given.lock());
+        let results = results.into_iter().map(|(row, result)| Ok((row, result?)));
+        let results: BTreeMap<_, _> = results.collect::<Result<_, OptionsError>>()?;
+        if self.entry.is_late() {
+            let each = results.values().flat_map(|(lanes, all)| lanes.into_iter().map(|lane| &all[lane]));
+            try_late(&self.entry, self.config.instruction_set, each)?;
+        }
+        let results = Mutex::new(results);
+        self.on_blocks(false, move |block, _| {
+            if let Some((lanes, options)) = results.lock().remove(&block.rows().start) {
+                block.give_with_episodes(lanes, options);
             }
         })
     }
@@ -199,6 +267,36 @@ fn of_lanes<T>(first: usize, found: Vec<Result<T, StateError>>) -> Result<Vec<T>
 
 /// Envs that were made anew, by the first rows of their blocks.
 type RemadeBlocks = BTreeMap<usize, Result<Option<Remade>, OptionsError>>;
+
+/// Lanes that are given options, and the options of all lanes of their blocks then, by the first rows of these.
+type GivenBlocks = BTreeMap<usize, Result<(LaneSet, Vec<Options>), OptionsError>>;
+
+/// Tries options of late lanes, whose blocks are made together: in the way that their entry has for it, else by making lanes
+/// with each that is new.
+pub(crate) fn try_late<'a>(
+    entry: &EnvEntry,
+    set: InstructionSet,
+    options: impl Iterator<Item = &'a Options>,
+) -> Result<(), OptionsError> {
+    let mut tried: Vec<Options> = Vec::new();
+    for options in options {
+        // Lanes that are given options together mostly get the same.
+        if tried.last() != Some(options) {
+            tried.push(options.clone());
+        }
+    }
+    if entry.tries_options() {
+        return entry.check_drawn_of(&tried).map_err(|error| cannot_be_made(&error));
+    }
+    make_envs(entry, set, &tried).map(drop).map_err(|error| cannot_be_made(&error))
+}
+
+/// Returns the refusal of an env that is tried with options, with its causes.
+pub(crate) fn cannot_be_made(error: &dyn std::error::Error) -> OptionsError {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    let message = causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"));
+    OptionsError::Make { lane: 0, message }
+}
 
 impl From<OptionsError> for StepError {
     fn from(error: OptionsError) -> Self {

@@ -60,7 +60,12 @@ impl Method for ResetLanes {
     fn run(lanes: &mut CommandLanes<'_>, params: ResetParams) -> Result<Nothing, CommandError> {
         lanes.begin_recording()?;
         let ResetParams { seeds, mask, options } = params;
+        let given = !options.is_empty();
         lanes.engine.reset(&Reset { seeds, mask, options })?;
+        if given {
+            // Whoever keeps the log does not know of them.
+            lanes.engine.spoil_log()?;
+        }
         Ok(Nothing {})
     }
 }
@@ -314,8 +319,9 @@ impl AttributeValue {
     }
 }
 
-/// Method that gives options to lanes that are not recorded, several at once. Lanes that play go on in the state they
-/// are in; where their env takes options between episodes only, they have them from the next one on.
+/// Method that gives options to lanes, several at once. Lanes that play go on in the state they are in; where their env takes
+/// options between episodes only, where they are recorded, and where their owner keeps the options in its log, they have them
+/// from the next one on.
 #[derive(Debug, Clone, Copy)]
 pub struct SetOptions;
 
@@ -327,6 +333,10 @@ pub struct SetOptionsParams {
     pub mask: Vec<bool>,
     /// Values by the name of the option: one for all those lanes, or one for each lane of the session.
     pub options: LaneOptions,
+    /// Whether the owner adds the options to its log: the lanes have them from their next episodes on, also where they are
+    /// recorded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 
 impl Method for SetOptions {
@@ -337,10 +347,14 @@ impl Method for SetOptions {
     type Answer = Nothing;
 
     fn run(lanes: &mut CommandLanes<'_>, params: SetOptionsParams) -> Result<Nothing, CommandError> {
-        if lanes.are_recorded() {
+        let (recorded, SetOptionsParams { mask, options, kept }) = (lanes.are_recorded(), params);
+        if kept && (lanes.engine.entry().draws_options() || !recorded) {
+            lanes.engine.give_options(mask, options, recorded)?;
+        } else if recorded {
             return Err(CommandError::Step(crate::OptionsError::Recorded.into()));
+        } else {
+            lanes.engine.set_options_where(mask, options)?;
         }
-        lanes.engine.set_options_where(params.mask, params.options)?;
         Ok(Nothing {})
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use rollhouse_core::limits::MAX_EPISODE_OPTIONS_BYTES;
 use rollhouse_core::{OptionError, OptionSpec, OptionValue, Options};
 use rollhouse_env::StateError;
 
@@ -17,8 +18,8 @@ pub(crate) struct Change {
     pub(crate) first: usize,
     /// Function that tells which rows change. Rows for which `values` has no place do not exist.
     pub(crate) wanted: Box<dyn Fn(usize) -> bool + Send + Sync>,
-    /// True if the rows that change are about to begin an episode, so that their states are not kept.
-    pub(crate) forget: bool,
+    /// True if the rows that change have the options from their next episode on, so that their states are not kept.
+    pub(crate) begins: bool,
 }
 
 impl Change {
@@ -39,24 +40,44 @@ impl Change {
         row: usize,
         now: &Options,
     ) -> Result<Options, OptionsError> {
-        let mut given: BTreeMap<String, OptionValue> =
-            now.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
-        for (name, values) in &self.values {
+        let of_row = |values: &Vec<OptionValue>| {
             let place = if values.len() == 1 { 0 } else { row - self.first };
-            given.insert(name.clone(), values[place].clone());
-        }
-        let given: Vec<_> = given.into_iter().collect();
-        Options::check(schema, &given).map_err(|source| OptionsError::Option { lane: row, source })
+            values[place].clone()
+        };
+        let values = self.values.iter().map(|(name, values)| (name.clone(), of_row(values)));
+        with_values(schema, row, now, &values.collect())
     }
+}
+
+/// Returns the options of the lane in `row` with those values instead of its own.
+pub(crate) fn with_values(
+    schema: &[OptionSpec],
+    row: usize,
+    now: &Options,
+    values: &BTreeMap<String, OptionValue>,
+) -> Result<Options, OptionsError> {
+    let mut given: BTreeMap<String, OptionValue> =
+        now.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    given.extend(values.iter().map(|(name, value)| (name.clone(), value.clone())));
+    let given: Vec<_> = given.into_iter().collect();
+    Options::check(schema, &given).map_err(|source| OptionsError::Option { lane: row, source })
 }
 
 /// Reason for which options of lanes were not changed. All stay as they were, but for lanes that are lost by it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// Lanes that are recorded, or that keep a log to go on elsewhere, keep the options with which they were made: a
-    /// recording has them only once, and nothing in it tells of a state that was set.
+    /// Lanes that are recorded take options for their next episodes only, and no states: a recording has the options with
+    /// which an episode began, and nothing in it tells of what was set since.
     Recorded,
+    /// The options of a recorded lane that are others than its run's take more than
+    /// [`MAX_EPISODE_OPTIONS_BYTES`](rollhouse_core::limits::MAX_EPISODE_OPTIONS_BYTES).
+    TooLarge {
+        /// Row of the batch.
+        lane: usize,
+        /// Number of bytes.
+        bytes: usize,
+    },
     /// The number of values is neither one nor that of the lanes.
     Length {
         /// Name of the option.
@@ -102,7 +123,13 @@ pub enum OptionsError {
 impl fmt::Display for OptionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Recorded => f.write_str("recorded lanes keep the options and states they have"),
+            Self::Recorded => {
+                f.write_str("recorded lanes keep the options and states they have: give options to a reset")
+            }
+            Self::TooLarge { lane, bytes } => write!(
+                f,
+                "lane {lane} is recorded, and its options take {bytes} bytes, at most {MAX_EPISODE_OPTIONS_BYTES} are recorded with each episode"
+            ),
             Self::Length { name, given, lanes } => {
                 write!(
                     f,

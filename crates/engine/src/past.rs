@@ -8,6 +8,7 @@ use rollhouse_core::Began;
 
 use crate::calls::CallFault;
 use crate::error::StepError;
+use crate::options::OptionsError;
 use rollhouse_env::BadAction;
 
 /// Entry of the log that an owner needs to resume lanes elsewhere. Lanes are rows of the batch.
@@ -67,6 +68,9 @@ pub enum ResumeError {
         /// Reason.
         source: CallFault,
     },
+    /// The lanes do not take the options that they were given elsewhere.
+    #[error("the past options: {0}")]
+    Options(#[from] OptionsError),
     /// The lane came to another state than it did elsewhere.
     #[error("lane {lane} has state {found:08x} after step {step} of episode {number}, it had {wanted:08x}")]
     Differs {

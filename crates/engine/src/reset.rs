@@ -11,7 +11,7 @@ pub struct Reset {
     /// Flag of each lane that is reset, or empty for all lanes. Lanes left out keep their state and observation.
     pub mask: Vec<bool>,
     /// Options that lanes have from this reset on, until they are given others: one value for all lanes that are reset,
-    /// or one for each lane of the batch. Recorded lanes refuse any.
+    /// or one for each lane of the batch. Recordings have them with the episodes that begin with them.
     pub options: LaneOptions,
 }
 

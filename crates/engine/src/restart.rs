@@ -148,6 +148,15 @@ impl Maker {
         self.entry.make_block_on(self.set, &first)
     }
 
+    /// Makes the block's env with other options, which have been tried; `None` if that fails or panics, and for late lanes,
+    /// whose blocks are made together.
+    pub(crate) fn make_anew(&self, options: &[Options]) -> Option<Box<dyn BatchEnv>> {
+        if self.entry.is_late() {
+            return None;
+        }
+        catch_unwind(AssertUnwindSafe(|| self.make_with(options))).ok()?.ok()
+    }
+
     /// Makes the block's env anew; `None` if that fails or panics, and for late lanes, whose blocks are made together.
     pub(crate) fn make(&self) -> Option<Box<dyn BatchEnv>> {
         if self.entry.is_late() { None } else { self.make_first().ok() }

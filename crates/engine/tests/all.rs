@@ -7,6 +7,7 @@ mod commands;
 mod common;
 mod drawn_options;
 mod first_done;
+mod given_options;
 mod late;
 mod late_panics;
 mod lockstep;

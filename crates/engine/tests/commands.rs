@@ -113,6 +113,7 @@ fn several_options_are_set_at_once_so_that_none_meets_the_others_old_value() {
     let params = rollhouse_engine::SetOptionsParams {
         mask: vec![false, true, false, true],
         options: options(&[("low", &[1.0, 1.5, 2.0, 2.5]), ("high", &[3.0])]),
+        kept: false,
     };
     run::<rollhouse_engine::SetOptions>(&mut engine, params).unwrap();
     let low = get(&mut engine, "low", 0, 4).unwrap();

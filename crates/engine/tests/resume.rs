@@ -13,7 +13,9 @@ use rollhouse_core::{
     OptionValue, Options, Outcome, Past, PastEvent, PlayedActions, RecordRule, RunId, SeedSchedule, Space,
     Start, random_bits,
 };
-use rollhouse_engine::{Engine, EngineConfig, LogEvent, Received, Reset, ResumeError, StepError};
+use rollhouse_engine::{
+    Engine, EngineConfig, LaneOptions, LogEvent, Received, Reset, ResumeError, StepError,
+};
 use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{Env, EnvEntry, Generator, Registry, StepResult};
 use rollhouse_replay::testing::FaultyDisk;
@@ -56,7 +58,9 @@ impl Log {
         let of_lane = |past: Vec<&Past>| -> Vec<Past> {
             let began = past.iter().enumerate().filter(|(_, p)| matches!(p.what, PastEvent::Began { .. }));
             let from = began.map(|(at, _)| at).rev().nth(episodes - 1).unwrap_or(0);
-            past[from..].iter().map(|&past| past.clone()).collect()
+            // Options hold until others are given.
+            let given = past[..from].iter().rfind(|past| matches!(past.what, PastEvent::Given(_)));
+            given.into_iter().chain(&past[from..]).map(|&past| past.clone()).collect()
         };
         lanes.into_values().flat_map(of_lane).collect()
     }
@@ -77,6 +81,8 @@ struct Game {
     late: bool,
     /// True if each episode draws an option.
     drawn: bool,
+    /// True if some resets give lanes options.
+    given: bool,
 }
 
 impl Game {
@@ -96,12 +102,36 @@ impl Game {
         }
     }
 
-    fn options(&self) -> Options {
-        let (name, low, high) = match self.id {
+    /// An option of the env, and a range of its values.
+    fn range(&self) -> (&'static str, f64, f64) {
+        match self.id {
             "Pendulum-v1" => ("g", 9.0, 10.5),
             "MountainCar-v0" => ("low", -0.6, -0.5),
             _ => ("low", -0.05, -0.01),
+        }
+    }
+
+    /// Options that a reset gives to the lanes of `mask`, which the log has as well.
+    fn give(&self, log: &mut Log, turn: u64, mask: &[bool]) -> LaneOptions {
+        if !self.given || turn.is_multiple_of(2) {
+            return LaneOptions::new();
+        }
+        let (name, low, high) = self.range();
+        let value = |lane: usize| match lane % 3 {
+            0 => OptionValue::Float(low),
+            1 => OptionValue::Float(low + (high - low) * (turn % 97) as f64 / 97.0),
+            _ => OptionValue::Drawn(Distribution::Uniform([low, high])),
         };
+        let values: Vec<_> = (0..self.lanes).map(value).collect();
+        for lane in (0..self.lanes).filter(|&lane| mask[lane]) {
+            let what = PastEvent::Given(BTreeMap::from([(name.to_owned(), values[lane].clone())]));
+            log.past.push(Past { lane: lane as u32, what });
+        }
+        LaneOptions::from([(name.to_owned(), values)])
+    }
+
+    fn options(&self) -> Options {
+        let (name, low, high) = self.range();
         let range = OptionValue::Drawn(Distribution::Uniform([low, high]));
         let given = [(name.to_owned(), range)];
         let given = if self.drawn { &given[..] } else { &[] };
@@ -180,7 +210,8 @@ impl Game {
             (0..self.lanes).map(|lane| random_bits(3, lane as u32, turn).is_multiple_of(5)).collect();
         let seeded = self.schedule == SeedSchedule::Continue;
         let seeds = (0..self.lanes as u64).map(|lane| (seeded && lane % 2 == 0).then_some(turn)).collect();
-        let frame = engine.reset(&Reset { seeds, mask, ..Reset::default() }).unwrap();
+        let options = self.give(log, turn, &mask);
+        let frame = engine.reset(&Reset { seeds, mask, options }).unwrap();
         let shown = shown(&frame);
         log.take(engine);
         Some(shown)
@@ -269,21 +300,24 @@ fn games() -> impl Strategy<Value = Game> {
     let schedules =
         prop::sample::select(vec![SeedSchedule::Continue, SeedSchedule::PerEpisode { run_seed: 9 }]);
     let limits = prop::sample::select(vec![None, Some(0), Some(20)]);
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let parts = (ids, 1usize..80, modes, schedules, limits, any::<u32>(), flags);
-    parts.prop_map(|(id, lanes, autoreset, schedule, limit, seed, (first_done, partial, late, drawn))| Game {
-        id,
-        lanes,
-        autoreset,
-        schedule,
-        limit,
-        seed: u64::from(seed),
-        // Late lanes are done in another order each time.
-        first_done: first_done && autoreset != AutoresetMode::Disabled && !late,
-        partial,
-        late,
-        drawn,
-    })
+    parts.prop_map(
+        |(id, lanes, autoreset, schedule, limit, seed, (first_done, partial, late, drawn, given))| Game {
+            id,
+            lanes,
+            autoreset,
+            schedule,
+            limit,
+            seed: u64::from(seed),
+            // Late lanes are done in another order each time.
+            first_done: first_done && autoreset != AutoresetMode::Disabled && !late,
+            partial,
+            late,
+            drawn,
+            given,
+        },
+    )
 }
 
 proptest! {
@@ -327,6 +361,7 @@ fn cartpole(lanes: usize) -> Game {
         partial: false,
         late: false,
         drawn: false,
+        given: false,
     }
 }
 

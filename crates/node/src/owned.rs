@@ -24,8 +24,8 @@ use bytes::Bytes;
 use rollhouse_arena::SharedArena;
 use rollhouse_core::Interruption;
 use rollhouse_engine::{
-    CallLane, CommandError, CommandLanes, Engine, LogEvent, Method, Reset, ResetLanes as ResetMethod,
-    SetAttributes, SetOptions, Stats, StepError,
+    CallLane, CommandError, CommandLanes, Engine, LogEvent, Method, OptionsError, Reset,
+    ResetLanes as ResetMethod, SetAttributes, SetOptions, Stats, StepError,
 };
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
@@ -332,8 +332,20 @@ impl OwnedSession {
             return Err(RequestFault::Reset);
         }
         let mask = lanes.mask.iter().map(|&flag| flag == 1).collect();
+        let unkept = !lanes.options.is_empty() && !lanes.kept;
         let reset = Reset { seeds: lanes.seeds, mask, options: lanes.options };
-        Ok(self.begin_episodes(&reset).and_then(|()| self.frame_answer(number)))
+        let begun = if unkept { self.begin_unkept(&reset) } else { self.begin_episodes(&reset) };
+        Ok(begun.and_then(|()| self.frame_answer(number)))
+    }
+
+    /// Begins episodes with options that the owner does not add to its log, so that the log ends. Recorded lanes take none of
+    /// an owner who would go on with his.
+    fn begin_unkept(&mut self, reset: &Reset) -> Result<(), Refusal> {
+        if self.recording.is_to_begin() || self.engine.is_recording() {
+            return Err(refusal_of(&StepError::Options(OptionsError::Recorded)));
+        }
+        self.begin_episodes(reset)?;
+        self.engine.spoil_log().map_err(|error| refusal_of(&error))
     }
 
     /// Begins episodes; the newest frame shows them.

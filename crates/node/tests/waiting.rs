@@ -110,7 +110,7 @@ fn commands_ends_and_draining_go_on_beside_sessions_whose_lanes_never_finish() {
             assert_eq!(commands.call::<GetAttributes>(&states).unwrap().values.len(), 2);
             assert_eq!(stepper.step(number, &[1; 2]).header.kind, FrameKind::Batch);
         }
-        let none = SetOptionsParams { mask: Vec::new(), options: Default::default() };
+        let none = SetOptionsParams::default();
         commands.call::<SetOptions>(&none).unwrap();
     }
     let beats = || cluster.coordinator.hear(|heard| matches!(heard, Heard::Beat(_)).then_some(()));

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyDictMethods};
 use rollhouse_host::{Connect, Launcher, MAX_WORKERS, PythonHost, RecordedEnvs};
 use rollhouse_replay::{
     Disk, Divergence, Envs, Library, LibraryEpisode, Query, RealDisk, RunInfo, Value, Verification,
 };
 
-use crate::envs::registry;
+use crate::envs::{option_value, registry};
 use crate::episodes::EpisodeInfo;
 use crate::failure::chain;
 use crate::read_failure::Failure;
@@ -27,9 +28,10 @@ pub(crate) struct Recordings {
     library: Library,
 }
 
-/// What episodes are listed: those of that env, outcome, result and least return, as far as each is given.
+/// What episodes are listed: those of that env, outcome, result and least return, as far as each is given, and with those
+/// values of options.
 #[derive(FromPyObject)]
-struct Filter(Option<String>, Option<String>, Option<String>, Option<f64>);
+struct Filter<'py>(Option<String>, Option<String>, Option<String>, Option<f64>, Option<Bound<'py, PyDict>>);
 
 /// How Python envs are hosted: interpreter, packages that may be imported beside gymnasium, most processes, and bytes of
 /// memory that each may have.
@@ -91,13 +93,18 @@ impl Recordings {
     fn list(
         &self,
         py: Python<'_>,
-        filter: Filter,
+        filter: Filter<'_>,
         all_outcomes: bool,
         sort: &str,
         limit: Option<usize>,
     ) -> PyResult<Vec<EpisodeInfo>> {
         let bad = |error: &dyn std::fmt::Display| PyValueError::new_err(error.to_string());
-        let Filter(env, outcome, result, min_return) = filter;
+        let Filter(env, outcome, result, min_return, options) = filter;
+        let options = options.iter().flat_map(PyDictMethods::iter).map(|(name, value)| {
+            let name: String = name.extract()?;
+            Ok((name.clone(), option_value(py, &name, &value)?))
+        });
+        let options = options.collect::<PyResult<Vec<_>>>()?;
         let outcome = outcome.as_deref().map(str::parse).transpose().map_err(|error| bad(&error))?;
         let result = result.as_deref().map(str::parse).transpose().map_err(|error| bad(&error))?;
         let query = Query {
@@ -106,6 +113,7 @@ impl Recordings {
             result,
             all_outcomes,
             min_return,
+            options,
             sort: sort.parse().map_err(|error| bad(&error))?,
             limit,
             ..Query::default()

@@ -16,6 +16,7 @@ pub(crate) mod frame_chunk;
 pub(crate) mod lanes;
 pub(crate) mod layout;
 pub(crate) mod noted;
+pub(crate) mod own_options;
 pub(crate) mod packed;
 pub(crate) mod packed_column;
 pub(crate) mod planes;

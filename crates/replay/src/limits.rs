@@ -27,6 +27,9 @@ pub const SEGMENT_RUNS_MEMORY: usize = 64 << 20;
 pub const MAX_CHUNK_EVENTS: usize = 1 << 20;
 /// Columns of one chunk, those that a reader does not know included.
 pub const MAX_CHUNK_COLUMNS: usize = 1024;
+/// Bytes of the options of a chunk that are others than its run's: of each lane those of two episodes, and what is given
+/// before a chunk is closed.
+pub const MAX_CHUNK_OPTIONS_BYTES: usize = 8 << 20;
 /// Pixels of a picture that is recorded beside the steps: 1280 x 720 and a little more.
 pub const MAX_FRAME_PIXELS: usize = 1 << 20;
 /// Bytes of one packed picture.

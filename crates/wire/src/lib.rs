@@ -86,7 +86,7 @@ pub use member::{
     ConnectingSession, EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SeenTerm,
     SessionCounts, SessionEnd, SessionReport, Takes, Unfit, UnfitReason,
 };
-pub use past::{PastError, put_past, put_played, read_past};
+pub use past::{PastError, options_bytes, put_past, put_played, read_past};
 pub use pool::{
     ClosePool, Collect, Grant, InfoSettings, LaneSettings, OpenPool, PoolOpened, PoolStatusRequest,
     ReplaceSession, SessionReplaced, Spread,

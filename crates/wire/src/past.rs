@@ -5,18 +5,24 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 4 | lane of the session |
-//! | 4 | 1 | kind: 1 began, 2 played, 3 stood, 4 lost, 5 called |
+//! | 4 | 1 | kind: 1 began, 2 played, 3 stood, 4 lost, 5 called, 6 given |
 //! | 5 | 1 | flags: bit 0 a buffered half, bit 1 held; others zero. called: bytes of the method's name, at most 64 |
 //! | 6 | 2 | zero |
-//! | 8 | 4 | played: actions that follow; called: bytes of the payload; stood: the hash; began, lost: the half, or zero |
+//! | 8 | 4 | played: actions that follow; called: bytes of the payload; given: of the options; stood: the hash; began, lost: the half, or zero |
 //! | 12 | 4 | zero |
 //! | 16 | 24 | began, lost only: number of the episode, seed, words drawn (u64 each) |
 //!
-//! Actions follow a record of kind 2 as a column does, and name and payload, both UTF-8, one of kind 5; either is filled up
-//! with zeros to a multiple of 8 bytes. Actions without an element have no bytes; a record has at most 262,144 of them.
+//! Actions follow a record of kind 2 as a column does, name and payload, both UTF-8, one of kind 5, and options, a msgpack
+//! map by name in its shortest form, one of kind 6; each is filled up with zeros to a multiple of 8 bytes. Actions without an
+//! element have no bytes; a record has at most 262,144 of them.
 
-use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_METHOD_NAME_BYTES};
-use rollhouse_core::{Call, ColumnData, ColumnRef, ColumnSpec, Past, PastEvent, PlayedActions, Start};
+use std::collections::BTreeMap;
+
+use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_GIVEN_OPTIONS_BYTES, MAX_METHOD_NAME_BYTES};
+use rollhouse_core::{
+    Call, ColumnData, ColumnRef, ColumnSpec, OptionValue, Options, Past, PastEvent, PlayedActions, Start,
+    msgpack,
+};
 
 use crate::limits::MAX_PAST_BYTES;
 
@@ -47,6 +53,7 @@ pub fn put_past(out: &mut Vec<u8>, lane: u32, event: &PastEvent) {
         PastEvent::Played(_) => (PLAYED, 0, 0, None),
         // Names and payloads are bounded where they come from.
         PastEvent::Called(call) => (CALLED, call.method.len() as u8, call.payload.len() as u32, None),
+        PastEvent::Given(_) => (GIVEN, 0, 0, None),
         PastEvent::Stood(hash) => (STOOD, 0, *hash, None),
         PastEvent::Lost { next, start, held } => {
             (LOST, half_flag(*start) | (u8::from(*held) * HELD), half(*start), numbers(*next, *start))
@@ -54,6 +61,12 @@ pub fn put_past(out: &mut Vec<u8>, lane: u32, event: &PastEvent) {
     };
     if let PastEvent::Played(PlayedActions { count, actions }) = event {
         return put_played(out, lane, actions.as_ref(), *count);
+    }
+    if let PastEvent::Given(options) = event {
+        let bytes = options_bytes(options);
+        put_head(out, lane, kind, flags, bytes.len() as u32);
+        out.extend_from_slice(&bytes);
+        return out.resize(out.len().next_multiple_of(8), 0);
     }
     put_head(out, lane, kind, flags, word);
     for number in numbers.into_iter().flatten() {
@@ -64,6 +77,12 @@ pub fn put_past(out: &mut Vec<u8>, lane: u32, event: &PastEvent) {
         out.extend_from_slice(payload.as_bytes());
         out.resize(out.len().next_multiple_of(8), 0);
     }
+}
+
+/// Returns the bytes of options in a record.
+pub fn options_bytes(options: &BTreeMap<String, OptionValue>) -> Vec<u8> {
+    // They are plain values with names; nothing in them can fail to be written.
+    rmp_serde::to_vec_named(options).unwrap_or_default()
 }
 
 /// Appends a record of `count` actions.
@@ -156,6 +175,10 @@ fn read_record(bytes: &[u8], at: usize, action: &ColumnSpec) -> Result<(Past, us
             let (call, filled) = read_call(rest, flags.into(), value as usize, (cut, unknown))?;
             (PastEvent::Called(call), HEAD_BYTES + filled)
         }
+        GIVEN => {
+            let (options, filled) = read_options(rest, value as usize, (cut, unknown))?;
+            (PastEvent::Given(options), HEAD_BYTES + filled)
+        }
         STOOD => (PastEvent::Stood(value), HEAD_BYTES),
         LOST => {
             let (next, start) = numbered()?;
@@ -183,12 +206,30 @@ fn read_call(
     Ok((call, filled))
 }
 
+/// Reads options of so many bytes; returns them with the bytes that they fill.
+fn read_options(
+    rest: &[u8],
+    length: usize,
+    (cut, unknown): (PastError, PastError),
+) -> Result<(BTreeMap<String, OptionValue>, usize), PastError> {
+    if length > MAX_GIVEN_OPTIONS_BYTES {
+        return Err(unknown);
+    }
+    let filled = length.next_multiple_of(8);
+    let bytes = &rest.get(..filled).ok_or(cut)?[..length];
+    let options: Options = msgpack::decode(bytes, MAX_GIVEN_OPTIONS_BYTES).map_err(|_| unknown)?;
+    let options = options.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    // Each set of options has one record.
+    if options_bytes(&options) == bytes { Ok((options, filled)) } else { Err(unknown) }
+}
+
 const HEAD_BYTES: usize = 16;
 const BEGAN: u8 = 1;
 const PLAYED: u8 = 2;
 const STOOD: u8 = 3;
 const LOST: u8 = 4;
 const CALLED: u8 = 5;
+const GIVEN: u8 = 6;
 const HALF: u8 = 1;
 const HELD: u8 = 2;
 
@@ -196,7 +237,7 @@ const HELD: u8 = 2;
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rollhouse_core::Space;
+    use rollhouse_core::{Distribution, Space};
 
     fn action() -> ColumnSpec {
         let spec = rollhouse_core::EnvSpec {
@@ -245,6 +286,16 @@ mod tests {
                 actions: ColumnData::F32(vec![0.5; count * 3])
             })),
             any::<u32>().prop_map(PastEvent::Stood),
+            prop::collection::btree_map(
+                "[a-z]{1,9}",
+                prop_oneof![
+                    any::<i64>().prop_map(OptionValue::Int),
+                    "[a-z]{0,20}".prop_map(OptionValue::Text),
+                    Just(OptionValue::Drawn(Distribution::Uniform([0.5, 2.0]))),
+                ],
+                0..4
+            )
+            .prop_map(PastEvent::Given),
             ("[a-z]{1,64}", ".{0,40}")
                 .prop_map(|(method, payload)| PastEvent::Called(Call { method, payload })),
             (any::<u64>(), starts(), any::<bool>()).prop_map(|(next, start, held)| PastEvent::Lost {

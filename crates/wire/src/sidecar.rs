@@ -18,6 +18,10 @@ pub struct ResetLanes {
     /// session.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, Vec<OptionValue>>,
+    /// Whether the owner adds the options to its log. Only then recorded lanes take any, and answers go on to carry what a log
+    /// needs.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub kept: bool,
 }
 
 /// How a `Send` is to be answered, from the owner.

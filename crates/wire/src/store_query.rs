@@ -1,6 +1,8 @@
 //! Questions about the episodes of a store that its coordinator answers, so that nobody has to fetch them.
 
-use rollhouse_core::{Parent, RunId};
+use std::collections::BTreeMap;
+
+use rollhouse_core::{OptionValue, Parent, RunId};
 use serde::{Deserialize, Serialize};
 
 /// Lists episodes of the store, a page at a time.
@@ -22,6 +24,10 @@ pub struct StoreQuery {
     /// Smallest return that is listed, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_return: Option<f64>,
+    /// Values of options to which the list is limited: episodes that had others, or no such option, are left out. Earlier
+    /// coordinators do not look at it, and do not say so in their answer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, OptionValue>,
     /// Short id of the run to which the list is limited, if any: the number that stands for a run in the names of its
     /// episodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,6 +51,9 @@ pub struct StoreEpisodes {
     pub after: Vec<u64>,
     /// Whether more may follow.
     pub more: bool,
+    /// Whether the options of the query were looked at.
+    #[serde(default, skip_serializing_if = "crate::session::is_false")]
+    pub by_options: bool,
 }
 
 /// The facts of an episode that a listing shows.

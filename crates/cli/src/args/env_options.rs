@@ -26,6 +26,16 @@ fn option(text: &str) -> Result<(String, OptionValue), String> {
     Ok((name.to_owned(), read))
 }
 
+/// Reads `NAME=VALUE` of a value that an episode had.
+pub(super) fn value_of_option(text: &str) -> Result<(String, OptionValue), String> {
+    match option(text)? {
+        (name, OptionValue::Drawn(_)) => {
+            Err(format!("an episode has a value of `{name}`, and this is a distribution"))
+        }
+        named => Ok(named),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,6 +47,7 @@ mod tests {
         assert_eq!(option("gates=[1, 2.5]"), Ok(("gates".into(), OptionValue::List(vec![1.0, 2.5]))));
         let drawn = option(r#"g={"uniform": [9, 10.5]}"#).unwrap().1;
         assert_eq!(drawn.to_string(), "uniform from 9 to 10.5");
+        assert!(value_of_option(r#"g={"uniform": [9, 10.5]}"#).is_err() && value_of_option("g=9").is_ok());
         for bad in ["g", r#"g={"uniform": [2, 1]}"#, r#"g={"unifrom": [1, 2]}"#, "g={", "g=null"] {
             assert!(option(bad).is_err(), "{bad}");
         }

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use rollhouse_core::{EpisodeName, GameResult, Outcome};
+use rollhouse_core::{EpisodeName, GameResult, OptionValue, Outcome};
 use rollhouse_env::ImageSize;
 use rollhouse_export::{Format, MAX_FPS, Settings};
 use rollhouse_replay::{Query, Sort, Tag};
 
 use crate::failure::{Failure, Status};
 
+use super::env_options::value_of_option;
 use super::{DataArgs, PluginArgs, finite, help, number, short_run, usual_folder};
 
 #[derive(Debug, Args)]
@@ -19,7 +20,7 @@ use super::{DataArgs, PluginArgs, finite, help, number, short_run, usual_folder}
 )]
 pub(crate) struct ExportArgs {
     /// The episodes, as `replay ls` prints them, e.g. k3f9q2tz-17-203
-    #[arg(value_name = "NAME", conflicts_with_all = ["env", "outcome", "all_outcomes", "min_return", "run", "sort", "limit", "best", "pinned", "tag"])]
+    #[arg(value_name = "NAME", conflicts_with_all = ["env", "outcome", "all_outcomes", "min_return", "options", "run", "sort", "limit", "best", "pinned", "tag"])]
     pub(crate) names: Vec<EpisodeName>,
     /// The form to write [default: that of the ending of --output, as in -o a.html; else jsonl]
     #[arg(long, value_enum)]
@@ -119,6 +120,9 @@ pub(crate) struct FilterArgs {
     /// Only episodes with at least this return
     #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = finite)]
     pub(crate) min_return: Option<f64>,
+    /// Only episodes that had this option of their environment, drawn or given; may be given again
+    #[arg(long = "option", value_name = "NAME=VALUE", value_parser = value_of_option)]
+    pub(crate) options: Vec<(String, OptionValue)>,
     /// Only episodes of this run: the first part of their names, e.g. k3f9q2tz
     #[arg(long, value_name = "RUN", value_parser = short_run)]
     pub(crate) run: Option<u64>,
@@ -150,6 +154,7 @@ impl FilterArgs {
             outcome: self.outcome,
             result: self.result,
             all_outcomes: self.all_outcomes,
+            options: self.options.clone(),
             min_return: self.min_return,
             run: self.run,
             sort: self.sort.unwrap_or_default(),

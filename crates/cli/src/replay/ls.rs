@@ -55,6 +55,7 @@ fn stored(args: &LsArgs, sort: Sort, cluster: &Cluster, out: &mut Output) -> Res
         outcome: filter.outcome.map(|outcome| outcome.word().to_owned()),
         result: filter.result.and_then(GameResult::word).map(str::to_owned),
         all_outcomes: filter.all_outcomes,
+        options: filter.options.iter().cloned().collect(),
         min_return: filter.min_return,
         run: filter.run,
         sort: sort_of(sort),
@@ -72,6 +73,10 @@ fn stored(args: &LsArgs, sort: Sort, cluster: &Cluster, out: &mut Output) -> Res
             }
             Err(error) => return Err(request_failure(&error)),
         };
+        if !query.options.is_empty() && !page.by_options {
+            // It does not look at options.
+            return Ok(None);
+        }
         if query.result.is_some() && page.episodes.iter().any(|episode| episode.result != query.result) {
             // It does not look at results.
             return Ok(None);

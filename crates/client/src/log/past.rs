@@ -1,12 +1,13 @@
 //! Tells a log to another node.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_METHOD_NAME_BYTES};
-use rollhouse_core::{Call, ColumnData, PastEvent, Start};
+use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_GIVEN_OPTIONS_BYTES, MAX_METHOD_NAME_BYTES};
+use rollhouse_core::{Call, ColumnData, OptionValue, PastEvent, Start};
 use rollhouse_wire::limits::MAX_PAST_BYTES;
-use rollhouse_wire::{put_past, put_played};
+use rollhouse_wire::{options_bytes, put_past, put_played};
 
 use super::SessionLog;
 
@@ -27,6 +28,7 @@ pub(super) enum Event {
     Began { number: u64, start: Start },
     Played { from: u64, to: u64 },
     Called(Call),
+    Given(Arc<BTreeMap<String, OptionValue>>),
     Stood(u32),
     Lost { next: u64, start: Start, held: bool },
 }
@@ -71,6 +73,7 @@ impl PastReader {
                     put_past(out, number, &PastEvent::Began { number: of, start });
                 }
                 Event::Called(call) => put_past(out, number, &PastEvent::Called(call)),
+                Event::Given(options) => put_past(out, number, &PastEvent::Given((*options).clone())),
                 Event::Stood(hash) => put_past(out, number, &PastEvent::Stood(hash)),
                 Event::Lost { next, start, held } => {
                     put_past(out, number, &PastEvent::Lost { next, start, held });
@@ -90,8 +93,9 @@ impl PastReader {
 
 impl Event {
     /// Returns the most bytes that its record takes without actions.
-    const fn record_bytes(&self) -> usize {
+    fn record_bytes(&self) -> usize {
         match self {
+            Self::Given(options) => RECORD_BYTES + options_bytes(options).len(),
             Self::Called(call) => RECORD_BYTES + call.method.len() + call.payload.len(),
             _ => RECORD_BYTES,
         }
@@ -143,3 +147,4 @@ const RECORD_BYTES: usize = 40;
 const HEAD_BYTES: usize = 16;
 const _: () = assert!(RECORD_BYTES + HEAD_BYTES < MAX_PAST_BYTES / 64);
 const _: () = assert!(2 * (RECORD_BYTES + MAX_METHOD_NAME_BYTES + MAX_CALL_BYTES) < MAX_PAST_BYTES);
+const _: () = assert!(2 * (RECORD_BYTES + MAX_GIVEN_OPTIONS_BYTES) < MAX_PAST_BYTES);

@@ -1,8 +1,9 @@
 //! Keeps of a session's answers what its lanes need to go on elsewhere.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rollhouse_core::{Call, Interruption, Outcome};
+use rollhouse_core::{Call, Interruption, OptionValue, Outcome};
 use rollhouse_wire::{FrameKind, LostLane, Notes};
 
 use super::{Attachment, Session};
@@ -45,7 +46,32 @@ impl Session {
                 None => log.stepped_as_posted(answered.now, answered.flags, &lost),
             }
         }
+        if kind == FrameKind::Reset && !self.given.is_empty() {
+            self.note_given(answered);
+        }
         self.note_log(answered);
+    }
+
+    /// Says which options the reset gives to lanes that is asked for next.
+    pub(crate) fn give(&mut self, given: Vec<(u32, BTreeMap<String, OptionValue>)>) {
+        self.given = given;
+    }
+
+    /// Returns whether a reset with options was not answered. Whoever is asked for another forgets those.
+    pub(crate) fn take_unanswered(&mut self) -> bool {
+        !std::mem::take(&mut self.given).is_empty()
+    }
+
+    /// Keeps the options that lanes were given by the reset that was answered. An earlier node, which has ended its log with
+    /// them, shows it by not saying which episodes began.
+    fn note_given(&mut self, answered: &Answered<'_>) {
+        let given = std::mem::take(&mut self.given);
+        let has_begun = answered.flags.reset.contains(&1);
+        let says = answered.notes.began().is_some_and(|mut began| began.next().is_some());
+        let Some(log) = &mut self.log else { return };
+        if has_begun && !says || !given.iter().all(|(lane, options)| log.given(*lane, options)) {
+            self.log = None;
+        }
     }
 
     /// Keeps an answer about some lanes, which were stepped with one of `actions` each.

@@ -95,7 +95,8 @@ impl Store {
         let query = Query { of: filter_of(reads), ..query_of(asked)? };
         let limit = query.limit.unwrap_or_default();
         let (window, at) = self.window(&query)?;
-        let (mut page, mut bytes) = (StoreEpisodes::default(), 0);
+        let by_options = !query.options.is_empty();
+        let (mut page, mut bytes) = (StoreEpisodes { by_options, ..StoreEpisodes::default() }, 0);
         let rest = window.episodes.get(at..).unwrap_or_default();
         page.more = rest.len() >= limit || !window.is_last();
         for info in rest.iter().take(limit) {
@@ -258,6 +259,7 @@ fn query_of(asked: &StoreQuery) -> Result<Query, StoreError> {
         outcome: outcome.map_err(|error| bad(error.to_string()))?,
         result: result.map_err(|error| bad(error.to_string()))?,
         all_outcomes: asked.all_outcomes,
+        options: asked.options.clone().into_iter().collect(),
         min_return: asked.min_return,
         run: asked.run,
         sort: asked.sort.parse().map_err(|error: rollhouse_replay::UnknownSort| bad(error.to_string()))?,

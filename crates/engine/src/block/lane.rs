@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rollhouse_core::limits::MAX_LANE_WORDS_BYTES;
+use rollhouse_core::limits::{MAX_EPISODE_OPTIONS_BYTES, MAX_LANE_WORDS_BYTES};
 use rollhouse_core::{Interruption, LaneSet, Options, SeedSchedule, Start, panic_message};
 use rollhouse_env::{BatchEnv, Image, ImageSize, RenderError, StateError};
 
@@ -32,7 +32,52 @@ impl Block {
         self.starts.draw_options(drawing.collect());
     }
 
-    /// Draws the options of the episodes that begin in `lanes` and gives them to the env. Returns the lanes that are
+    /// Gives lanes options for their next episodes, which have been tried. Recordings have them from there on.
+    pub(crate) fn give_with_episodes(&mut self, lanes: LaneSet, options: Vec<Options>) {
+        self.maker.options = options;
+        self.starts.given |= lanes;
+        self.note_drawn();
+        self.record_options(lanes);
+    }
+
+    /// Returns the lanes of a change and the options of all lanes after it, which the block has been made with once, unless
+    /// its lanes are late.
+    pub(crate) fn options_to_give(
+        &self,
+        change: &Change,
+        recorded: bool,
+    ) -> Result<(LaneSet, Vec<Options>), OptionsError> {
+        let lanes = self.wanted(change);
+        let options = self.options_after(change)?;
+        self.try_options(lanes, &options, recorded)?;
+        Ok((lanes, options))
+    }
+
+    /// Tries options of lanes, which their recording, if they are `recorded`, has with each episode.
+    pub(super) fn try_options(
+        &self,
+        lanes: LaneSet,
+        options: &[Options],
+        recorded: bool,
+    ) -> Result<(), OptionsError> {
+        for lane in lanes.into_iter().filter(|_| recorded) {
+            let bytes = options[lane].bytes();
+            if bytes > MAX_EPISODE_OPTIONS_BYTES {
+                return Err(OptionsError::TooLarge { lane: self.lanes.row(lane), bytes });
+            }
+        }
+        if lanes.is_empty() || self.maker.entry.is_late() {
+            return Ok(());
+        }
+        let tried: Vec<_> = lanes.into_iter().map(|lane| options[lane].clone()).collect();
+        let make = || self.maker.make_with(&tried).map(|env| discard(Some(env)));
+        match catch_unwind(AssertUnwindSafe(make)) {
+            Ok(made) => made.map_err(|error| self.cannot_be_made(error.to_string())),
+            Err(panic) => Err(self.cannot_be_made(panic_message(&*panic))),
+        }
+    }
+
+    /// Draws the options of the episodes that begin in `lanes`, or takes those that they were given, and gives them to the env. Returns the lanes that are
     /// lost by it: whose env cannot work with them, though it could with the ends of what is drawn.
     #[inline(never)]
     pub(super) fn draw_options(&mut self, lanes: LaneSet) -> LaneSet {
@@ -42,7 +87,8 @@ impl Block {
             for lane in lanes {
                 if starts.schedule == SeedSchedule::Continue {
                     let position = env.position(lane);
-                    let start = starts.next(lane, position);
+                    let drawn = maker.options[lane].are_drawn();
+                    let start = if drawn { starts.next(lane, position) } else { position };
                     if start != position {
                         env.restore(lane, start);
                     }
@@ -56,6 +102,10 @@ impl Block {
         });
         let Some(lost) = self.heed(called) else { return lanes };
         self.lose_each(lost, Interruption::Crashed);
+        if !(self.starts.given & lanes & !lost).is_empty() {
+            self.starts.given &= !(lanes & !lost);
+            self.note_drawn();
+        }
         lost & lanes
     }
 
@@ -75,7 +125,7 @@ impl Block {
             Ok(made) => made.map_err(|error| self.cannot_be_made(error.to_string())),
             Err(panic) => Err(self.cannot_be_made(panic_message(&*panic))),
         };
-        self.carried(change, options, made?).map(Some)
+        self.carried(self.beginning(change), options, made?).map(Some)
     }
 
     /// Returns the options of the block's lanes after a change.
@@ -90,7 +140,7 @@ impl Block {
 
     /// Refuses a change of lanes that play and are not about to begin an episode.
     pub(crate) fn check_between_episodes(&self, change: &Change) -> Result<(), OptionsError> {
-        let playing = if change.forget { LaneSet::NONE } else { self.wanted(change) & self.episodes.open() };
+        let playing = if change.begins { LaneSet::NONE } else { self.wanted(change) & self.episodes.open() };
         match playing.lowest() {
             None => Ok(()),
             Some(lane) => {
@@ -121,10 +171,11 @@ impl Block {
         Ok(())
     }
 
-    /// Puts a new env, which was made with `options`, into the state of the present one.
+    /// Puts a new env, which was made with `options`, into the state of the present one, but for lanes that `begin` an
+    /// episode.
     pub(crate) fn carried(
         &mut self,
-        change: &Change,
+        begin: LaneSet,
         options: Vec<Options>,
         env: Box<dyn BatchEnv>,
     ) -> Result<Remade, OptionsError> {
@@ -135,7 +186,7 @@ impl Block {
             return Err(OptionsError::Lost { lane: self.lanes.row(lane) });
         }
         let begun = (self.episodes.open() | self.standing.waiting) & self.lanes.all();
-        let kept = if change.forget { begun & !self.wanted(change) } else { begun };
+        let kept = begun & !begin;
         let count = self.lanes.count();
         let old = self.ask(|old| {
             let positions: Vec<_> = (0..count).map(|lane| old.position(lane)).collect();
@@ -170,6 +221,11 @@ impl Block {
         Ok(Remade { options, env })
     }
 
+    /// Returns the lanes of a change that begin an episode before they have its options.
+    pub(crate) fn beginning(&self, change: &Change) -> LaneSet {
+        if change.begins { self.wanted(change) } else { LaneSet::NONE }
+    }
+
     /// Returns the lanes of the block that a change names.
     fn wanted(&self, change: &Change) -> LaneSet {
         self.lanes.in_rows(|row| (change.wanted)(row))
@@ -182,6 +238,7 @@ impl Block {
     /// Puts the env that [`Block::remade`] made into use.
     pub(crate) fn adopt(&mut self, remade: Remade) {
         self.maker.options = remade.options;
+        self.record_options(self.lanes.all());
         discard(std::mem::replace(&mut self.env, remade.env));
         self.note_drawn();
     }

@@ -38,6 +38,16 @@ impl Block {
         }
         self.recorder = Some(recorder);
         self.starts.untouched = LaneSet::NONE;
+        self.record_options(self.starts.given);
+    }
+
+    /// Tells the recorder which options `lanes` have from their next episodes on.
+    #[cold]
+    pub(super) fn record_options(&mut self, lanes: LaneSet) {
+        let Some(recorder) = &mut self.recorder else { return };
+        for lane in lanes & self.lanes.all() {
+            recorder.options(lane, self.episodes.next_number(lane), &self.maker.options[lane]);
+        }
     }
 
     /// Hands to the writer what may not wait any longer once stepping has paused for so long. Returns whether something

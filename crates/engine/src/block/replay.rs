@@ -1,11 +1,12 @@
 //! Replays what a block's lanes did elsewhere, so that they can go on from there.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use rollhouse_arena::Rows;
-use rollhouse_core::{ColumnData, DType, Interruption, LaneSet, PastEvent, SeedSchedule, Start};
+use rollhouse_core::{ColumnData, DType, Interruption, LaneSet, OptionValue, PastEvent, SeedSchedule, Start};
 
 use super::{Block, Turn, keep_observations, show_rest};
+use crate::options::{OptionsError, with_values};
 use crate::past::ResumeError;
 use crate::stats::Stats;
 use crate::timings::Laps;
@@ -29,6 +30,19 @@ impl BlockPast {
 
     pub(crate) fn push(&mut self, lane: usize, what: PastEvent) {
         self.lanes[lane].push_back(what);
+    }
+
+    /// Takes the options that come before anything else in each lane.
+    fn take_first_given(&mut self) -> Vec<(usize, BTreeMap<String, OptionValue>)> {
+        let mut given = Vec::new();
+        for (lane, events) in self.lanes.iter_mut().enumerate() {
+            if let Some(PastEvent::Given(values)) =
+                events.pop_front_if(|what| matches!(what, PastEvent::Given(_)))
+            {
+                given.push((lane, values));
+            }
+        }
+        given
     }
 
     /// Writes the lane's next action into its row.
@@ -58,6 +72,8 @@ impl Block {
         let range = self.lanes.rows().clone();
         rows.with_block(&range, |columns| keep_observations(columns, self.lanes.all(), range.len()));
         let mut actions = ColumnData::zeros(past.dtype, range.len() * past.elements);
+        // Together, because an env may have to be made anew for them, which it can be while no lane plays.
+        self.give_again(&past.take_first_given())?;
         loop {
             let stepped = self.prepare(rows, past, turn)?;
             if stepped.is_empty() {
@@ -99,6 +115,7 @@ impl Block {
                         self.begin_again(rows, lane, *number, *start, turn)?
                     }
                     PastEvent::Called(call) => self.call_again(lane, call)?,
+                    PastEvent::Given(values) => self.give_again(&[(lane, values.clone())])?,
                     PastEvent::Stood(hash) => self.compare(lane, *hash)?,
                     PastEvent::Lost { next, start, held } => self.give_up_past(lane, *next, *start, *held),
                 }
@@ -106,6 +123,32 @@ impl Block {
             }
         }
         Ok(stepped)
+    }
+
+    /// Gives lanes options for their next episodes as they were given elsewhere.
+    fn give_again(&mut self, given: &[(usize, BTreeMap<String, OptionValue>)]) -> Result<(), ResumeError> {
+        if given.is_empty() {
+            return Ok(());
+        }
+        let lanes: LaneSet = given.iter().map(|(lane, _)| *lane).collect();
+        let mut options = self.maker.options.clone();
+        for (lane, values) in given {
+            let schema = &self.maker.entry.spec().options;
+            options[*lane] = with_values(schema, self.lanes.row(*lane), &options[*lane], values)?;
+        }
+        self.try_options(lanes, &options, self.recorder.is_some())?;
+        if self.maker.entry.draws_options() {
+            // Their env has taken them before: one that does not take them here costs the lane.
+            self.give_with_episodes(lanes, options);
+            return Ok(());
+        }
+        let Some(env) = self.maker.make_anew(&options) else {
+            let message = "its lanes are made together, and cannot be made anew one by one".to_owned();
+            return Err(OptionsError::Make { lane: self.lanes.row(0), message }.into());
+        };
+        let remade = self.carried(lanes, options, env)?;
+        self.adopt(remade);
+        Ok(())
     }
 
     pub(super) fn refuse_idle(&self, lane: usize) -> Result<(), ResumeError> {

@@ -19,8 +19,10 @@ pub(crate) struct Starts {
     pub(super) watched: LaneSet,
     /// Lanes that have been given a seed since their last episode began.
     pub(super) fresh: LaneSet,
-    /// Lanes with an option that each episode draws. Their starts are always noted.
+    /// Lanes with an option that each episode draws, and those that were given others. Their starts are always noted.
     pub(super) drawing: LaneSet,
+    /// Lanes that were given options for their next episode, which their env does not have yet.
+    pub(super) given: LaneSet,
 }
 
 impl Starts {
@@ -34,6 +36,7 @@ impl Starts {
             untouched: LaneSet::NONE,
             fresh: LaneSet::NONE,
             drawing: LaneSet::NONE,
+            given: LaneSet::NONE,
             watched: LaneSet::NONE,
         }
     }
@@ -68,7 +71,7 @@ impl Starts {
     /// Notes the lanes whose options are drawn. Where resets draw nothing, the start of an episode does not follow from
     /// the one before: [`Starts::next`] tells the episodes of such lanes apart.
     pub(super) fn draw_options(&mut self, lanes: LaneSet) {
-        self.drawing = lanes;
+        self.drawing = lanes | self.given;
         if !lanes.is_empty() {
             self.words_per_reset = self.words_per_reset.filter(|&words| words > 0);
         }

@@ -2,12 +2,13 @@
 
 use super::Engine;
 use crate::error::StepError;
+use crate::lane_access::cannot_be_made;
 use crate::options::{Change, OptionsError};
 use crate::setup::make_envs;
 
 impl Engine {
-    /// Gives lanes the options of a change: between two episodes where their env takes any, else by making all lanes anew,
-    /// because their blocks are made together.
+    /// Gives lanes the options of a change: to envs that take any between two episodes by refusing those that play, else by
+    /// making all lanes anew, because their blocks are made together.
     pub(crate) fn change_late_options(&mut self, change: &Change) -> Result<(), StepError> {
         self.lockstep()?;
         let blocks = &mut self.crews.own.blocks;
@@ -23,18 +24,17 @@ impl Engine {
         let envs = make_envs(&self.entry, self.config.instruction_set, &options.concat());
         let envs = envs.map_err(|error| cannot_be_made(&error))?;
         let remade = blocks.iter_mut().zip(options).zip(envs);
-        let remade = remade.map(|((block, options), env)| block.carried(change, options, env));
+        let remade = remade.map(|((block, options), env)| {
+            let begin = block.beginning(change);
+            block.carried(begin, options, env)
+        });
         let remade = remade.collect::<Result<Vec<_>, OptionsError>>()?;
-        self.end_log()?;
+        if !change.begins {
+            self.end_log()?;
+        }
         for (block, remade) in self.crews.own.blocks.iter_mut().zip(remade) {
             block.adopt(remade);
         }
         Ok(())
     }
-}
-
-fn cannot_be_made(error: &dyn std::error::Error) -> OptionsError {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    let message = causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"));
-    OptionsError::Make { lane: 0, message }
 }

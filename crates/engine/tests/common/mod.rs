@@ -55,6 +55,11 @@ pub(crate) fn counter() -> Arc<EnvEntry> {
 
 /// The same env, whose lanes cannot be made to count to `refused`.
 pub(crate) fn counter_that_refuses(refused: Option<i64>) -> Arc<EnvEntry> {
+    counter_that(move |max| refused == Some(max))
+}
+
+/// The same env, whose lanes cannot be made to count to what `refuses`; it is asked each time that one is made.
+pub(crate) fn counter_that(refuses: impl Fn(i64) -> bool + Send + Sync + 'static) -> Arc<EnvEntry> {
     let option = |name: &str, default| OptionSpec {
         name: name.into(),
         default: OptionValue::Int(default),
@@ -76,7 +81,7 @@ pub(crate) fn counter_that_refuses(refused: Option<i64>) -> Arc<EnvEntry> {
     };
     Arc::new(EnvEntry::per_lane(spec, move |options: &Options| {
         let max = options.int("max");
-        if max.is_some() && max == refused {
+        if max.is_some_and(&refuses) {
             return Err(MakeError::Kept);
         }
         Ok(Counter { count: 0, max: max.unwrap_or(0), panic_at: options.int("panic_at").unwrap_or(-1) })

@@ -366,7 +366,7 @@ class Recordings:
     def count(self) -> int: ...
     def list(
         self,
-        filter: tuple[str | None, str | None, str | None, float | None],
+        filter: tuple[str | None, str | None, str | None, float | None, dict[str, Any] | None],
         all_outcomes: bool,
         sort: str,
         limit: int | None,

@@ -120,6 +120,7 @@ class Cluster:
         record_infos: Mapping[str, Any] | None = None,
         record_frames: int | None = None,
         leave_out: Sequence[str] = (),
+        lane_options: Sequence[Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> ClusterVectorEnv:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
@@ -152,6 +153,8 @@ class Cluster:
                 first-done mode a picture is left out whose process steps another lane.
             leave_out: Paths of parts of a Python env's observations that its lanes do without, such as ``("mission",)``: of spaces that
                 nodes do not host.
+            lane_options: One dict of options per lane, over ``options``. Lanes get them with the first reset, whose own options
+                go first.
             **options: Options of the env itself by name, or a dict of them as ``options``; the same for all lanes, or
                 distributions of which each episode draws, as in ``rollhouse.make_vec``. Of a Python env also its arguments
                 by name, as in ``env_kwargs``.
@@ -161,7 +164,7 @@ class Cluster:
             RefusedError: The cluster has no such env, no room within the timeout, or the token may not.
             UnreachableError: The coordinator does not answer.
         """
-        for name in ("threads", "data", "lane_options"):
+        for name in ("threads", "data"):
             if options.pop(name, None) is not None:
                 raise ValueError(f"{name} cannot be given for lanes of a cluster")
         _check_transport(transport)
@@ -193,6 +196,7 @@ class Cluster:
             step_columns=step_columns,
             record_infos=record_infos,
             record_frames=record_frames,
+            lane_options=lane_options,
             options=options,
         )
 
@@ -310,6 +314,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         step_columns: StepColumnSpecs | None,
         record_infos: Mapping[str, Any] | None,
         record_frames: int | None,
+        lane_options: Sequence[Mapping[str, Any]] | None,
         options: Mapping[str, Any],
     ):
         self._step_columns = StepColumns(step_columns)
@@ -389,6 +394,11 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         # Holds the connection for as long as the env lives.
         self.cluster = cluster
         self.run = run
+        try:
+            self._first_options = _by_name(spec, checked, lane_options, num_envs)
+        except BaseException:
+            native.close()
+            raise
         self._adopt(native, seed=seed, copy=copy)
         if record:
             self.recording = Recording(None, run, partial(figures_of_pool, cluster, run))
@@ -409,7 +419,11 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         if self._together is not None:
             self._together.check_reset(seeds, mask)
-        return super()._reset(seeds, mask, options)
+        if self._first_options:
+            options = {**self._first_options, **(options or {})}
+        result = super()._reset(seeds, mask, options)
+        self._first_options = {}
+        return result
 
     def _note(self, lanes: list[int] | None, columns: list[tuple[int, np.ndarray]]) -> None:
         if not self._reset_done:
@@ -523,6 +537,20 @@ def _apart(given: Mapping[str, Any], env_kwargs: Mapping[str, Any]) -> tuple[dic
 
 DISTRIBUTIONS = {"uniform", "integers", "choice"}
 """Words of the distributions of options."""
+
+
+def _by_name(
+    spec: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    lane_options: Sequence[Mapping[str, Any]] | None,
+    num_envs: int,
+) -> dict[str, list[Any]]:
+    """Returns options of lanes by name, as the first reset takes them: of each that a lane is given a value for every lane."""
+    if lane_options is None:
+        return {}
+    lanes = lane_options_of(spec, {}, lane_options, num_envs)
+    names = {name: shared.get(name, spec["options"][name][0]) for lane in lanes for name in lane}
+    return {name: [lane.get(name, default) for lane in lanes] for name, default in names.items()}
 
 
 def _checked(id: str, options: Mapping[str, Any], num_envs: int) -> dict[str, Any]:

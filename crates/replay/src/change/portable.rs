@@ -68,8 +68,10 @@ pub(crate) fn write_placed(
     };
     let header = run.encode().map_err(PortableError::Run)?;
     pack.begin(&header)?;
+    shared.set_options(&[run.options(info.name.lane)]);
     let mut lane = BlockRecorder::new(shared, info.name.lane, 1);
     lane.number(0, info.name.number);
+    lane.options(0, info.name.number, &info.lane_options());
     let first = episode.steps.iter().flat_map(|steps| &steps.first_obs).map(ColumnData::as_ref);
     let first: Vec<ColumnRef<'_>> = first.collect();
     let specs = Specs { action: run.spec.action_column(), obs: run.spec.obs_columns() };
@@ -111,6 +113,7 @@ fn write_end(pack: &mut Pack<'_>, mut lane: BlockRecorder, episode: &Episode) ->
         let (outcome, result, score) = (info.outcome, info.result, info.score);
         lane.end(0, End { outcome, total_reward, hash: hash.unwrap_or(0), result, score });
     }
+    let options = lane.own_options().to_vec();
     drop(lane);
     pack.take()?;
     if is_cut {
@@ -118,6 +121,7 @@ fn write_end(pack: &mut Pack<'_>, mut lane: BlockRecorder, episode: &Episode) ->
         let code = info.outcome.code();
         let lanes = BlockLanes { first: info.name.lane, count: 1 };
         let mut buffer = Buffer { lanes, opened_ms: info.started_ms, ..Buffer::default() };
+        buffer.between.options = options;
         buffer.events.push_end(EndEvent { total_reward, hash: 0, pos: 0, lane: 0, code }, info.score);
         pack.chunk(&mut buffer)?;
     }

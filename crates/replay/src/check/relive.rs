@@ -95,6 +95,12 @@ impl<'a> Relive<'a> {
             && lanes.all(|lane| run.options_index(lane) == options)
     }
 
+    /// Returns whether the lanes of a chunk that suits have the options of their run. The episodes of others are read one by
+    /// one, because they may begin in chunks that were gone through.
+    pub(crate) const fn has_options_of_run(chunk: &Chunk<'_>) -> bool {
+        !chunk.decoder.has_options()
+    }
+
     /// Goes through the next chunk of its block. Calls `visit` for each episode that ended in it; returns the indices
     /// of the parts whose episodes have to be read one by one.
     pub(crate) fn chunk(

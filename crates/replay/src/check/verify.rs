@@ -65,11 +65,16 @@ impl Replays {
                         }
                     };
                     // A chunk that does not decode further is damage that opening the folder lists.
+                    if Relive::suits(&chunk) && !Relive::has_options_of_run(&chunk) {
+                        let infos = crate::read::replays::infos(run, decoder, number, offset, header);
+                        return apart.extend(infos.filter(|info| !self.is_headless(header, info)));
+                    }
                     if Relive::suits(&chunk) {
                         let unmet = relive.chunk(&chunk, &mut visit).unwrap_or_default();
                         let steps = decoder.steps();
-                        let info =
-                            |at: usize| info_of(run, &decoder.parts[at], number, offset, header, steps);
+                        let info = |at: usize| {
+                            info_of(run, decoder, &decoder.parts[at], number, offset, header, steps)
+                        };
                         let infos = unmet.into_iter().map(info);
                         return apart.extend(infos.filter(|info| !self.is_headless(header, info)));
                     }
@@ -133,11 +138,12 @@ struct Verifier<'a> {
     groups: Vec<Group>,
 }
 
-/// Episodes of one run with one set of options.
+/// Episodes of one run: with one set of options, unless their env takes others for each episode.
 struct Group {
     run: Arc<RunInfo>,
-    options: usize,
     lane_options: Options,
+    /// Whether an episode of the queue has other options than `lane_options`.
+    varied: bool,
     /// The simulator of all queues; `None` of an env in processes of its own, which live for one queue.
     simulator: Option<Result<Box<Simulator>, SimulateError>>,
     // Boxed, because they are moved from queue to lane, and are large.
@@ -170,17 +176,17 @@ impl<'a> Verifier<'a> {
         if run.recorded == RecordKind::Full {
             return visit(check_whole(&episode, NOT_DETERMINISTIC));
         }
-        let options = run.options_index(episode.info.name.lane);
-        let found =
-            self.groups.iter().position(|group| group.options == options && Arc::ptr_eq(&group.run, run));
+        let options = episode.info.lane_options();
+        let found = self.groups.iter().position(|group| group.takes(run, &options));
         let at = found.unwrap_or_else(|| {
             if self.groups.len() >= MAX_GROUPS {
                 self.groups.remove(0).run_queue(self.envs, visit);
             }
-            self.groups.push(Group::new(self.envs, run.clone(), options, &episode.info));
+            self.groups.push(Group::new(self.envs, run.clone(), options.clone()));
             self.groups.len() - 1
         });
         let group = &mut self.groups[at];
+        group.varied |= group.lane_options != options;
         group.steps = group.steps.saturating_add(episode.info.length);
         group.bytes = group.bytes.saturating_add(episode.info.bytes_in_memory());
         group.queue.push_back(episode);
@@ -201,16 +207,29 @@ impl<'a> Verifier<'a> {
 }
 
 impl Group {
-    fn new(envs: Envs<'_>, run: Arc<RunInfo>, options: usize, info: &EpisodeInfo) -> Self {
-        let lane_options = info.lane_options();
+    fn new(envs: Envs<'_>, run: Arc<RunInfo>, lane_options: Options) -> Self {
         let simulator = (!envs.hosts(&run)).then(|| ready(envs, &run, &lane_options, BLOCK_LANES));
-        Self { run, options, lane_options, simulator, queue: VecDeque::new(), steps: 0, bytes: 0 }
+        Self { run, lane_options, varied: false, simulator, queue: VecDeque::new(), steps: 0, bytes: 0 }
+    }
+
+    /// Returns whether an episode of that run with those options can be simulated with the others.
+    fn takes(&self, run: &Arc<RunInfo>, options: &Options) -> bool {
+        let takes_any = match &self.simulator {
+            Some(Ok(simulator)) => simulator.takes_options(),
+            Some(Err(_)) => false,
+            None => !run.spec.options.is_empty(),
+        };
+        Arc::ptr_eq(&self.run, run) && (takes_any || self.lane_options == *options)
     }
 
     /// Simulates what is queued, 64 episodes at a time.
     fn run_queue(&mut self, envs: Envs<'_>, visit: &mut impl FnMut(Verification)) {
         (self.steps, self.bytes) = (0, 0);
+        let varied = std::mem::take(&mut self.varied);
         let mut queue = std::mem::take(&mut self.queue);
+        if let Some(Ok(simulator)) = &mut self.simulator {
+            simulator.vary(varied);
+        }
         match &mut self.simulator {
             Some(Ok(simulator)) => {
                 let rest = Batch::new(&self.run, simulator).run(queue, visit);
@@ -223,7 +242,10 @@ impl Group {
                 while !queue.is_empty() {
                     let lanes = queue.len().min(self.run.lanes as usize).clamp(1, BLOCK_LANES);
                     queue = match ready(envs, &self.run, &self.lane_options, lanes) {
-                        Ok(mut simulator) => Batch::new(&self.run, &mut simulator).run(queue, visit),
+                        Ok(mut simulator) => {
+                            simulator.vary(varied);
+                            Batch::new(&self.run, &mut simulator).run(queue, visit)
+                        }
                         Err(why) => {
                             return queue.iter().for_each(|episode| visit(not_ready(&why, episode)));
                         }
@@ -312,7 +334,7 @@ impl<'a> Batch<'a> {
         let mut begun = LaneSet::NONE;
         for lane in free {
             let Some(episode) = queue.pop_front() else { break };
-            self.simulator.restore(lane, episode.info.start);
+            self.simulator.restore_of(lane, &episode.info);
             self.take(lane, episode);
             begun.insert(lane);
         }

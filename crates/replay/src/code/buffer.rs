@@ -8,6 +8,7 @@ use crate::code::events::EventWords;
 use crate::code::frame_chunk::FrameBuffer;
 use crate::code::layout::{ActionCoding, Layout};
 use crate::code::noted::NotedRows;
+use crate::code::own_options::{self, OwnOptions};
 use crate::code::packed::rows::PackedRows;
 use crate::limits::{CHUNK_ROWS, CHUNK_TARGET_BYTES};
 
@@ -61,6 +62,8 @@ pub(crate) struct BetweenRows {
     pub(crate) noted: Vec<NotedRows>,
     /// Calls that changed lanes, in the order of their events.
     pub(crate) calls: Vec<Call>,
+    /// Options of lanes that are others than the run's.
+    pub(crate) options: Vec<OwnOptions>,
 }
 
 /// The lanes of a block.
@@ -91,6 +94,8 @@ pub(crate) const ROW_ESTIMATE: u32 = 2;
 const VERSION_ESTIMATE: u32 = 4;
 /// Estimated bytes on disk of a call beside its texts.
 const CALL_ESTIMATE: u32 = 8;
+/// Estimated bytes on disk of a lane's options beside themselves.
+const OPTIONS_ESTIMATE: u32 = 4;
 
 impl Buffer {
     /// Makes an empty buffer, whose vectors hold a whole chunk of any block of up to `lanes` lanes without growing.
@@ -174,6 +179,13 @@ impl Buffer {
         self.between.calls.push(call);
     }
 
+    /// Notes the options that a lane has from an episode on.
+    pub(crate) fn push_options(&mut self, own: OwnOptions) {
+        let bytes = own.difference.as_ref().map_or(0, |options| options.bytes()) as u32;
+        self.estimate += bytes + OPTIONS_ESTIMATE;
+        own_options::note(&mut self.between.options, own);
+    }
+
     /// Returns whether the buffer has nothing to write.
     pub(crate) const fn is_empty(&self) -> bool {
         self.rows == 0 && self.events.is_empty()
@@ -190,6 +202,7 @@ impl Buffer {
         self.between.numbers.clear();
         self.between.versions.clear();
         self.between.calls.clear();
+        self.between.options.clear();
         self.between.noted.iter_mut().for_each(NotedRows::clear);
         if self.frames.bytes() > 0 {
             self.frames = FrameBuffer::default();

@@ -1,7 +1,9 @@
 //! A chunk's payload: its columns and how they are read. Layout: docs/replay-format.md.
 
+use std::sync::Arc;
+
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
-use rollhouse_core::{LANE_BIT, LaneSet, Outcome, Start};
+use rollhouse_core::{LANE_BIT, LaneSet, Options, Outcome, Start};
 use rollhouse_env::{Kernel, Target};
 
 use crate::code::calls::{self, CalledAt, ChunkCall};
@@ -11,6 +13,7 @@ use crate::code::events::{CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent};
 use crate::code::extent::{EndFacts, LISTED_CODE};
 use crate::code::lanes::{BlockState, read_table};
 use crate::code::layout::{ActionCoding, Layout};
+use crate::code::own_options::{self, OwnOptions};
 use crate::code::record::Header;
 use crate::code::run::Sampling;
 use crate::code::run_record::RunInfo;
@@ -39,6 +42,8 @@ pub(crate) struct Decoder {
     begun: Vec<(usize, u64)>,
     /// Calls that changed lanes, by lane and episode.
     calls: Vec<ChunkCall>,
+    /// Options of lanes that are others than the run's, by lane and episode.
+    options: Vec<OwnOptions>,
 }
 
 /// The part of one episode that lies in a chunk.
@@ -125,6 +130,7 @@ impl Decoder {
             parts: Vec::new(),
             begun: Vec::new(),
             calls: Vec::new(),
+            options: Vec::new(),
         }
     }
 
@@ -138,6 +144,11 @@ impl Decoder {
             + size_of_val(&self.parts[..])
             + size_of_val(&self.begun[..])
             + size_of_val(&self.calls[..])
+            + self
+                .options
+                .iter()
+                .map(|own| size_of_val(own) + own.difference.as_ref().map_or(0, |own| own.bytes()))
+                .sum::<usize>()
     }
 
     pub(crate) const fn layout(&self) -> &Layout {
@@ -178,6 +189,7 @@ impl Decoder {
         self.after = state;
         self.read_end_values(ends)?;
         self.calls = calls::read(columns.fixed[column::CALLS])?;
+        self.options = own_options::read(columns.fixed[column::OPTIONS])?;
         for part in &mut self.parts[self.end_keys.len()..] {
             part.kept = self.sampling.keeps(self.first_lane + part.piece.lane as u32, part.piece.number);
         }
@@ -429,6 +441,16 @@ impl Decoder {
     pub(crate) fn calls_of(&self, part: &Part) -> impl Iterator<Item = &CalledAt> {
         let Piece { lane, number, .. } = part.piece;
         calls::of_episode(&self.calls, lane, number).iter().map(|call| &call.at)
+    }
+
+    /// Returns how the options of a part's episode differ from those that its run has for its lane; `None` if they do not.
+    pub(crate) fn options_of(&self, part: &Part) -> Option<&Arc<Options>> {
+        own_options::of_episode(&self.options, part.piece.lane, part.piece.number)
+    }
+
+    /// Returns whether an episode of the chunk may have other options than its run.
+    pub(crate) const fn has_options(&self) -> bool {
+        !self.options.is_empty()
     }
 
     /// Returns the window hashes of every part: (age, hash), in the order of `parts`.

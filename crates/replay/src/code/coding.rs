@@ -12,8 +12,9 @@ pub(crate) mod column {
     pub(crate) const REWARDS: usize = 7;
     pub(crate) const VERSIONS: usize = 8;
     pub(crate) const CALLS: usize = 9;
+    pub(crate) const OPTIONS: usize = 10;
     /// Number of columns that every run may have.
-    pub(crate) const FIXED: usize = 10;
+    pub(crate) const FIXED: usize = 11;
     /// Id of the first observation column.
     pub(crate) const OBS_ID: u64 = 16;
     /// Number of observation columns whose ids follow the first one's.

@@ -14,6 +14,7 @@ use crate::code::events::CODE_RESULT_SHIFT;
 use crate::code::extent::EndFacts;
 use crate::code::lanes::{BlockState, last_starts, put_table};
 use crate::code::layout::{ActionCoding, Layout};
+use crate::code::own_options;
 use crate::code::packed_column::{self, KeptRows};
 use crate::code::repeated;
 use crate::code::run::Sampling;
@@ -89,6 +90,7 @@ impl Encoder {
         self.shorten_infos(repeats);
         versions::put(&mut self.columns[column::VERSIONS], &buffer.between.versions, buffer.rows);
         calls::put(&mut self.columns[column::CALLS], &mut self.happened.calls, &buffer.between.calls);
+        own_options::put(&mut self.columns[column::OPTIONS], &mut buffer.between.options, present);
         self.put_noted(buffer, repeats);
         let id = |place| column::id(place, self.layout.obs_columns.len());
         let columns = self.columns.iter().enumerate().map(|(place, bytes)| (id(place), bytes));
@@ -119,6 +121,11 @@ impl Encoder {
     /// Returns the lanes with a kept episode that began before the buffer that was coded last.
     pub(crate) const fn under_way(&self) -> u64 {
         self.happened.under_way
+    }
+
+    /// Returns whether an episode in the chunk that was coded last may have other options than its run.
+    pub(crate) fn has_options(&self) -> bool {
+        self.happened.present != 0 && !self.columns[column::OPTIONS].is_empty()
     }
 
     /// Returns the number of lane-steps of the lanes that are present in the chunk that was coded last.

@@ -39,6 +39,8 @@ pub struct EpisodeInfo {
     pub started_ms: u64,
     /// The episode's share of the bytes on disk, estimated from the chunk in which it ended.
     pub bytes: u64,
+    /// How its options differ from those that the run has for its lane; `None` if they do not.
+    pub(crate) own_options: Option<Arc<Options>>,
     pub(crate) place: Place,
 }
 
@@ -124,9 +126,10 @@ impl EpisodeInfo {
         self.length.saturating_mul(row as u64)
     }
 
-    /// Returns the options of the episode's lane, some of which may be distributions.
+    /// Returns the options with which the episode began, some of which may be distributions.
     pub fn lane_options(&self) -> Options {
-        self.run.options(self.name.lane)
+        let of_run = self.run.options(self.name.lane);
+        self.own_options.as_ref().map_or_else(|| of_run.clone(), |own| of_run.changed_by(own))
     }
 
     /// Returns the options that the episode had.

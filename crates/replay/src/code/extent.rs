@@ -46,6 +46,8 @@ pub(crate) struct ChunkEnds {
     pub(crate) stepped: u64,
     /// Number of ends that count as lost, because an earlier chunk was lost.
     pub(crate) headless: u64,
+    /// Whether an episode of the chunk may have other options than its run.
+    pub(crate) have_options: bool,
     outcomes: [u64; Outcome::ALL.len()],
     steps: u64,
     returns: (f64, f64),
@@ -148,6 +150,7 @@ impl ChunkEnds {
             under_way: 0,
             stepped: 0,
             headless: 0,
+            have_options: false,
             outcomes: [0; Outcome::ALL.len()],
             steps: 0,
             returns: (f64::INFINITY, f64::NEG_INFINITY),

@@ -12,7 +12,7 @@ use rollhouse_env::{
 };
 
 use crate::code::calls::CalledAt;
-use crate::code::episode::{Episode, StepFrom};
+use crate::code::episode::{Episode, EpisodeInfo, StepFrom};
 use crate::play::divergence::{Divergence, no_action, panicked};
 use crate::play::keyframes::Keyframe;
 use rollhouse_core::ColumnData;
@@ -24,6 +24,10 @@ pub(crate) struct Simulator {
     lanes: usize,
     /// The options of all lanes, if some are drawn.
     drawn: Option<Options>,
+    /// Whether lanes take other options for each episode.
+    takes_options: bool,
+    /// Whether each episode of a recording is given its own.
+    varied: bool,
     /// Lanes whose env does not work with the options of their episode.
     refused: LaneSet,
     check: ActionCheck,
@@ -149,6 +153,8 @@ impl Simulator {
             env,
             lanes,
             drawn: options.are_drawn().then(|| options.clone()),
+            takes_options: entry.draws_options(),
+            varied: false,
             refused: LaneSet::NONE,
             check: ActionCheck::of(&now.action_space),
             without_action: LaneSet::NONE,
@@ -164,12 +170,34 @@ impl Simulator {
     /// Begins an episode from `start` in a lane; the reset itself happens with [`Simulator::reset`].
     pub(crate) fn restore(&mut self, lane: usize, start: Start) {
         self.env.restore(lane, start);
-        if let Some(options) = &self.drawn {
-            let (env, options) = (&mut self.env, options.of_episode(start));
-            let given = catch_unwind(AssertUnwindSafe(|| env.set_options(lane, &options)));
-            self.refused.remove(lane);
-            self.refused.insert_if(lane, !matches!(given, Ok(Ok(()))));
+        if let Some(options) = self.drawn.as_ref().map(|options| options.of_episode(start)) {
+            self.give(lane, &options);
         }
+    }
+
+    /// Does the same for a recorded episode, with its options if [they vary](Self::vary).
+    pub(crate) fn restore_of(&mut self, lane: usize, info: &EpisodeInfo) {
+        self.restore(lane, info.start);
+        if self.varied {
+            self.give(lane, &info.options());
+        }
+    }
+
+    fn give(&mut self, lane: usize, options: &Options) {
+        let env = &mut self.env;
+        let given = catch_unwind(AssertUnwindSafe(|| env.set_options(lane, options)));
+        self.refused.remove(lane);
+        self.refused.insert_if(lane, !matches!(given, Ok(Ok(()))));
+    }
+
+    /// Returns whether its lanes take other options for each episode.
+    pub(crate) const fn takes_options(&self) -> bool {
+        self.takes_options
+    }
+
+    /// Sets whether episodes of different options follow. Once some have, all are given theirs.
+    pub(crate) const fn vary(&mut self, varied: bool) {
+        self.varied |= varied;
     }
 
     /// Resets lanes; returns those that failed. `None` if the whole block is lost.

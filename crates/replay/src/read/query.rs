@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rollhouse_core::{GameResult, Outcome, RunId};
+use rollhouse_core::{GameResult, OptionValue, Outcome, RunId};
 
 use crate::code::episode::EpisodeInfo;
 use crate::read::order::{Rank, Sort};
@@ -22,6 +22,8 @@ pub struct Query {
     /// Whether an order of merit, by return or length, lists interrupted episodes too; merit says nothing about a part
     /// of an episode. Other orders list them anyway, and so does an `outcome` that asks for them.
     pub all_outcomes: bool,
+    /// List only episodes that had these values of options, of what is drawn the values that were drawn.
+    pub options: Vec<(String, OptionValue)>,
     /// List only episodes with at least this return. Episodes whose return is not known are then left out.
     pub min_return: Option<f64>,
     /// List only episodes of runs with this short id, as episode names have it.
@@ -45,6 +47,7 @@ impl Query {
             && self.is_of_outcome(info.outcome)
             && self.is_of_result(info.result)
             && self.is_among(|| EpisodeKey::of(info))
+            && self.has_options(info)
             && self.min_return.is_none_or(|least| info.total_reward.is_some_and(|total| total >= least))
     }
 
@@ -58,6 +61,11 @@ impl Query {
     /// Returns whether an episode is one of those that the query names, or the query names none.
     pub(crate) fn is_among(&self, key: impl FnOnce() -> EpisodeKey) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(&key()))
+    }
+
+    /// Returns whether an episode had the options that the query wants.
+    pub(crate) fn has_options(&self, info: &EpisodeInfo) -> bool {
+        self.options.is_empty() || info.options().have(&self.options)
     }
 
     pub(crate) fn is_of_result(&self, result: GameResult) -> bool {

@@ -192,7 +192,10 @@ impl Selection<'_> {
             }
             // A header that is gone meanwhile goes with its segment.
             let Some(info) = replays.info(segment, key) else { return };
-            self.offer(Selected { rank, folder, info: Box::new(chunk.info(at, &info, number_of)) });
+            let info = chunk.info(at, &info, number_of);
+            if self.query.has_options(&info) {
+                self.offer(Selected { rank, folder, info: Box::new(info) });
+            }
         }
     }
 }

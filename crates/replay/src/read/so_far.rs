@@ -62,6 +62,7 @@ impl From<SoFar> for Episode {
             score: None,
             started_ms: run.started_ms,
             bytes: 0,
+            own_options: None,
             place: Place { segment: 0, offset: 0 },
         };
         Self {

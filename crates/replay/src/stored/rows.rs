@@ -14,6 +14,7 @@
 //! results:  u8: 0 no result or score, or 1, a byte each (bits 0-1 result, bit 2 a score) and an f64 each
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome, Start};
 use crate::code::codec::{Cursor, Malformed};
 use crate::code::episode::{EpisodeInfo, Place, known_return, share_of, start_of};
 use crate::code::events::CODE_RESULT_SHIFT;
-use crate::code::extent::{EndFacts, Extent, RowsPlace};
+use crate::code::extent::{ChunkEnds, EndFacts, Extent, RowsPlace};
 use crate::code::run_record::RunInfo;
 use crate::disk::{Disk, read_range};
 use crate::limits::MAX_ROWS_BYTES;
@@ -42,6 +43,8 @@ pub(crate) struct RowsWriter {
     bytes: Vec<u8>,
     /// Offset at which the rows of each extent begin.
     extents: Vec<usize>,
+    /// Extents, by their place, in which an episode has other options than its run, which rows do not tell.
+    without: BTreeSet<usize>,
     /// Whether there are more than [`MAX_ROWS_BYTES`], so that no rows are kept.
     too_many: bool,
 }
@@ -55,9 +58,13 @@ impl RowsWriter {
         place: ChunkBytes,
         run: u32,
         first_lane: u32,
-        ends: &[EndFacts],
+        ends: &ChunkEnds,
     ) {
         self.extents.resize(extents, self.bytes.len());
+        if ends.have_options {
+            self.without.insert(extents.saturating_sub(1));
+        }
+        let ends = &ends.each[..];
         if ends.is_empty() || self.too_many {
             return;
         }
@@ -113,7 +120,8 @@ impl RowsWriter {
     pub(crate) fn finish(mut self, extents: &mut [Extent]) -> Vec<u8> {
         self.extents.resize(extents.len() + 1, self.bytes.len());
         if !self.too_many {
-            for (extent, place) in extents.iter_mut().zip(self.extents.windows(2)) {
+            let places = extents.iter_mut().zip(self.extents.windows(2)).enumerate();
+            for (_, (extent, place)) in places.filter(|(at, _)| !self.without.contains(at)) {
                 let bytes = &self.bytes[place[0]..place[1]];
                 let crc = crc32c::crc32c(bytes);
                 extent.rows = Some(RowsPlace { at: place[0] as u64, bytes: bytes.len() as u32, crc });
@@ -213,6 +221,8 @@ impl<'a> RowChunk<'a> {
             score,
             started_ms: self.started.get(at),
             bytes: share_of(self.place.bytes.into(), length, self.place.steps.into()),
+            // Extents with such episodes have no rows.
+            own_options: None,
             place: Place { segment, offset: self.place.offset },
         }
     }

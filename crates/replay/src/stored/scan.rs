@@ -279,6 +279,7 @@ impl Scan {
             let decoded = decoder.and_then(|(_, decoder)| {
                 let columns = decoder.decode(header, payload).ok()?;
                 (ends.under_way, ends.stepped) = (decoder.under_way(&columns), decoder.steps());
+                ends.have_options = decoder.has_options();
                 Some(decoder)
             });
             let Some(decoder) = decoded else {
@@ -298,7 +299,7 @@ impl Scan {
             if let Some(rows) = &mut rows {
                 let bytes = header.record_len() as u32;
                 let chunk = ChunkBytes { offset: *offset, bytes, steps: ends.stepped as u32 };
-                rows.chunk(self.index.extents.len(), chunk, header.run, header.first_lane, &ends.each);
+                rows.chunk(self.index.extents.len(), chunk, header.run, header.first_lane, &ends);
             }
             let block = (header.run, header.first_lane);
             let rows = heads.chunk(block, *offset, header.position, header.rows, ends.under_way);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Call, ColumnRef, GameResult, Interruption, LaneSet, Outcome, Start};
+use rollhouse_core::{Call, ColumnRef, GameResult, Interruption, LaneSet, Options, Outcome, Start};
 use rollhouse_env::Target;
 
 use crate::code::buffer::{BEGIN_ESTIMATE, BlockLanes, Buffer, END_ESTIMATE, ROW_ESTIMATE, WINDOW_ESTIMATE};
@@ -15,6 +15,7 @@ use crate::code::frame::Frame;
 use crate::code::frame_chunk::FramePlace;
 use crate::code::layout::{ActionCoding, Layout};
 use crate::code::noted::NotedNow;
+use crate::code::own_options::{LanesOptions, OwnOptions};
 use crate::code::packed::Packing;
 use crate::code::planes::{LowestBits, PlaneBits, SHIFTS};
 use crate::limits::{CHUNK_AGE_MS, CHUNK_FRAMES_TARGET_BYTES, CHUNK_ROWS, CHUNK_TARGET_BYTES};
@@ -61,6 +62,7 @@ struct SaidNow {
     version: u64,
     noted: NotedNow,
     waiting: WaitingCalls,
+    options: LanesOptions,
 }
 
 /// Calls that changed lanes since their last steps. Each is written with the step that follows it, so that they lie in one
@@ -167,7 +169,12 @@ impl BlockRecorder {
             buffer,
             lanes,
             starts: Starts::new(layout.starts),
-            said: SaidNow { version: 0, noted, waiting: WaitingCalls::default() },
+            said: SaidNow {
+                version: 0,
+                noted,
+                waiting: WaitingCalls::default(),
+                options: LanesOptions::default(),
+            },
             packers: Packers::new(layout, lanes.count),
             shared,
         }
@@ -265,6 +272,28 @@ impl BlockRecorder {
     pub fn note(&mut self, columns: &[ColumnRef<'_>]) {
         let buffer = &mut self.buffer;
         buffer.estimate += self.said.noted.note(columns, buffer.rows, &mut buffer.between.noted) as u32;
+    }
+
+    /// Says which options the lane has from its episode with that number on, which begins next; they may be distributions.
+    /// Without a call a lane has those of the run's header. It costs a comparison where they are these.
+    ///
+    /// # Panics
+    /// If `lane` is not one of the block's.
+    pub fn options(&mut self, lane: usize, number: u64, options: &Options) {
+        assert!(lane < self.lanes.count, "lane {lane} of a block of {}", self.lanes.count);
+        let base = self.shared.options(self.lanes.in_run(lane));
+        let difference = (base != Some(options)).then(|| match base {
+            Some(base) => options.difference(base),
+            None => options.clone(),
+        });
+        if let Some(own) = self.said.options.give(lane as u8, number, difference) {
+            self.buffer.push_options(own);
+        }
+    }
+
+    /// Returns the options of lanes that are others than the run's.
+    pub(crate) fn own_options(&self) -> &[OwnOptions] {
+        self.said.options.all()
     }
 
     /// Records a call that changed the lane between two steps; the lane's state had the hash `before`. Does nothing in a lane
@@ -612,6 +641,8 @@ impl BlockRecorder {
             self.buffer.change_version(self.said.version);
         }
         self.said.noted.begin(&mut self.buffer.between.noted);
+        self.buffer.between.options.clear();
+        self.buffer.between.options.extend_from_slice(self.said.options.all());
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
-use rollhouse_core::{Claimant, Outcome};
+use rollhouse_core::{Claimant, Options, Outcome};
 
 use crate::clock::driven_wall_ms;
 use crate::code::buffer::Buffer;
@@ -39,6 +39,8 @@ pub(crate) struct RunShared {
     cut: AtomicU8,
     /// Flag that is raised when the stepping threads are asked to end: they wait for the writer no longer.
     ending: OnceLock<Arc<AtomicBool>>,
+    /// Options of the run: one set for all lanes, or one for each.
+    options: OnceLock<Box<[Options]>>,
     /// Flag that is raised while the writer has to take nothing of the run's owner, if it has one.
     owner_held: OnceLock<Arc<AtomicBool>>,
     pub(crate) doorbell: Arc<Doorbell>,
@@ -110,6 +112,7 @@ impl RunShared {
             waiting_frames: AtomicUsize::new(0),
             cut: AtomicU8::new(0),
             ending: OnceLock::new(),
+            options: OnceLock::new(),
             owner_held: OnceLock::new(),
             lanes: block_lanes,
             layout,
@@ -122,6 +125,20 @@ impl RunShared {
     pub(crate) fn set_owner(&self, owner: &Claimant) {
         // Set once, as the run begins.
         let _set = self.owner_held.set(self.doorbell.owner(owner));
+    }
+
+    /// Sets the options of the run: one set for all lanes, or one for each.
+    pub(crate) fn set_options(&self, options: &[Options]) {
+        // Set once, as the run begins.
+        let _set = self.options.set(options.into());
+    }
+
+    /// Returns the options that the run has for a lane.
+    pub(crate) fn options(&self, lane: u32) -> Option<&Options> {
+        match &**self.options.get()? {
+            [one] => Some(one),
+            each => each.get(lane as usize),
+        }
     }
 
     /// Returns whether the writer has to take nothing of the run's owner for now.

@@ -219,6 +219,7 @@ impl Recorder {
         }
         let skips = skips_after_end(&header.autoreset);
         let shared = RunShared::new(layout, lanes.len(), skips, self.doorbell.clone());
+        shared.set_options(&header.options);
         if let Some(owner) = &owner {
             shared.set_owner(owner);
         }

@@ -205,7 +205,7 @@ impl SegmentWriter {
         self.index.add_chunk(from, to, place.run, place.ms, ends);
         if let Some(rows) = &mut self.rows {
             let chunk = ChunkBytes { offset: from, bytes: (to - from) as u32, steps: ends.stepped as u32 };
-            rows.chunk(self.index.extents.len(), chunk, place.run, place.first_lane, &ends.each);
+            rows.chunk(self.index.extents.len(), chunk, place.run, place.first_lane, ends);
         }
     }
 

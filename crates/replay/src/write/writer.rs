@@ -15,6 +15,7 @@ use crate::code::encode::Encoder;
 use crate::code::events::{EndEvent, UNKNOWN_RETURN};
 use crate::code::extent::ChunkEnds;
 use crate::code::lanes::BlockState;
+use crate::code::own_options::OwnOptions;
 use crate::code::run::{RunHeader, Sampling};
 use crate::disk::Disk;
 use crate::limits::CHUNK_FRAMES_TARGET_BYTES;
@@ -85,11 +86,13 @@ struct Block {
     lost_chunks: u64,
     /// Lanes whose current episode lacks an earlier chunk, which was lost.
     headless: u64,
+    /// Options of lanes that are others than the run's, as the last buffer had them.
+    options: Vec<OwnOptions>,
 }
 
 impl Block {
     fn new(lanes: usize, lost_chunks: u64) -> Self {
-        Self { state: BlockState::new(lanes), rows: 0, lost_chunks, headless: 0 }
+        Self { state: BlockState::new(lanes), rows: 0, lost_chunks, headless: 0, options: Vec::new() }
     }
 
     /// Counts the ends of episodes that lack an earlier chunk, given how many chunks were lost until now.
@@ -275,6 +278,8 @@ impl Run {
         ends.clear();
         let coded = self.encoder.encode(buffer, &mut block.state, payload, |end| ends.add(end));
         (ends.under_way, ends.stepped) = (self.encoder.under_way(), self.encoder.stepped());
+        ends.have_options = self.encoder.has_options();
+        block.options.clone_from(&buffer.between.options);
         block.count_headless(lanes.first, segments.lost_chunks(), ends);
         let place = ChunkPlace {
             run: 0,
@@ -304,10 +309,13 @@ impl Run {
     fn end_episodes(&mut self, outcome: Outcome, segments: &mut Segments, payload: &mut Vec<u8>) {
         let starts = self.shared.layout.starts;
         let open = |block: &Block| if starts { block.state.open } else { block.aged() };
-        let blocks = self.blocks.iter().map(|(&first, block)| (first, block.state.lanes, open(block)));
-        for (first, count, open) in blocks.filter(|(_, _, open)| *open != 0).collect::<Vec<_>>() {
+        let blocks = self.blocks.iter().map(|(&first, block)| {
+            (BlockLanes { first, count: block.state.lanes }, open(block), block.options.clone())
+        });
+        for (lanes, open, options) in blocks.filter(|(_, open, _)| *open != 0).collect::<Vec<_>>() {
             let opened_ms = segments.clock().wall_ms();
-            let mut buffer = Buffer { lanes: BlockLanes { first, count }, opened_ms, ..Buffer::default() };
+            let mut buffer = Buffer { lanes, opened_ms, ..Buffer::default() };
+            buffer.between.options = options;
             for lane in LaneSet::of_bits(open) {
                 let (lane, code) = (lane as u8, outcome.code());
                 let end = EndEvent { total_reward: UNKNOWN_RETURN, hash: 0, pos: 0, lane, code };

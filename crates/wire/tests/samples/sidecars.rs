@@ -12,12 +12,13 @@ use super::values::{INCARNATION, POOL, secret};
 use super::{Sample, sample};
 
 pub(super) fn sidecars() -> Vec<Sample> {
-    let reset = ResetLanes { seeds: vec![Some(7), None], mask: vec![1, 0], options: BTreeMap::new() };
+    let reset = ResetLanes { seeds: vec![Some(7), None], mask: vec![1, 0], ..ResetLanes::default() };
     let options = BTreeMap::from([
         ("low".to_owned(), vec![OptionValue::Float(-0.05), OptionValue::Int(0)]),
         ("wind".to_owned(), vec![OptionValue::Bool(true)]),
     ]);
     let with_options = ResetLanes { options, ..ResetLanes::default() };
+    let kept = ResetLanes { kept: true, ..with_options.clone() };
     let start = Start { seed: 7, words: 12, half: Some(0xabcd) };
     let mut log = Notes::default();
     log.put_began(&Began { lane: 5, number: 203, start });
@@ -35,6 +36,7 @@ pub(super) fn sidecars() -> Vec<Sample> {
         ),
         sample("sidecar-reset", reset),
         sample("sidecar-reset-options", with_options),
+        sample("sidecar-reset-options-kept", kept),
         sample("sidecar-send", SendLanes { min: 32 }),
         sample("sidecar-notes", Notes { lost: vec![LostLane { lane: 5, outcome: 3 }], ..Notes::default() }),
         sample("sidecar-notes-log", log),

@@ -246,7 +246,7 @@ pub(super) fn episodes() -> StoreEpisodes {
         bytes: 60,
         parent: None,
     };
-    StoreEpisodes { episodes: vec![episode], after: vec![1, 2, 3, 4, 5], more: true }
+    StoreEpisodes { episodes: vec![episode], after: vec![1, 2, 3, 4, 5], more: true, by_options: false }
 }
 
 pub(super) fn stats() -> StoreStats {

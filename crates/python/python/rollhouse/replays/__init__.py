@@ -15,7 +15,7 @@ nodes of a cluster record is read from its store in the same way: ``replays.open
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from rollhouse.errors import (
     ReplayDiskError,
     ReplayError,
 )
+from rollhouse.native_env import option_of
 from rollhouse.replays.batches import DEFAULT_BUFFER_BYTES, Batches, steps_in
 
 __all__ = [
@@ -186,10 +187,13 @@ class _Filter:
     outcome: str | None = None
     result: str | None = None
     min_return: float | None = None
+    options: Mapping[str, Any] | None = None
     where: Callable[[EpisodeInfo], bool] | None = None
 
-    def query(self) -> tuple[str | None, str | None, str | None, float | None]:
-        return self.env, self.outcome, self.result, self.min_return
+    def query(self) -> tuple[str | None, str | None, str | None, float | None, dict[str, Any] | None]:
+        # NumPy's scalars are not Python's.
+        options = None if self.options is None else {name: option_of(value) for name, value in self.options.items()}
+        return self.env, self.outcome, self.result, self.min_return, options
 
     def accepts(self, info: EpisodeInfo) -> bool:
         return (
@@ -197,8 +201,13 @@ class _Filter:
             and (self.outcome is None or info.outcome == self.outcome)
             and (self.result is None or info.result == self.result)
             and (self.min_return is None or (info.return_ is not None and info.return_ >= self.min_return))
+            and (self.options is None or _has(info.options, self.options))
             and (self.where is None or self.where(info))
         )
+
+
+def _has(had: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    return all(name in had and had[name] == option_of(value) for name, value in options.items())
 
 
 _Infos = list[EpisodeInfo]
@@ -244,6 +253,7 @@ class Replays:
         outcome: str | None = None,
         result: str | None = None,
         min_return: float | None = None,
+        options: Mapping[str, Any] | None = None,
         all_outcomes: bool = False,
         sort: str = "name",
         limit: int | None = None,
@@ -256,6 +266,7 @@ class Replays:
                 ``evicted``, ``cancelled``, ``disconnected``.
             result: Only those to which their env gave this result: ``win``, ``lose`` or ``draw``.
             min_return: Only with at least this return.
+            options: Only episodes that had these values of options, drawn or given.
             all_outcomes: Whether an order by return or length has interrupted episodes too. It leaves them out unless
                 they are asked for so, by ``outcome`` or by a filter with a function.
             sort: ``name``, ``return``, ``length`` or ``started``; with ``-`` in front the largest first.
@@ -266,7 +277,7 @@ class Replays:
         """
         if limit is not None and limit < 0:
             raise ValueError(f"limit={limit} must be at least 0")
-        filters = [f for f in (*self._filters, _Filter(env, outcome, result, min_return)) if f != _Filter()]
+        filters = [f for f in (*self._filters, _Filter(env, outcome, result, min_return, options)) if f != _Filter()]
         # The native side answers one filter without reading what cannot fit, and all of a limit; others follow.
         first, rest = (filters[0], filters[1:]) if filters else (_Filter(), [])
         all_native = not rest and first.where is None
@@ -276,7 +287,7 @@ class Replays:
             return infos
         for one in rest:
             # An unknown outcome or result is an error, not an empty listing.
-            self._recordings.list((None, one.outcome, one.result, None), False, sort, 0)
+            self._recordings.list((None, one.outcome, one.result, None, None), False, sort, 0)
         fitting = [info for info in infos if first.accepts(info) and all(one.accepts(info) for one in rest)]
         return fitting[:limit]
 
@@ -288,11 +299,12 @@ class Replays:
         outcome: str | None = None,
         result: str | None = None,
         min_return: float | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Replays:
         """Returns those of these episodes that fit, and for which ``where(info)`` holds; nothing is read yet."""
         view = object.__new__(Replays)
         view._path, view._shown, view._recordings = self._path, self._shown, self._recordings
-        view._filters = (*self._filters, _Filter(env, outcome, result, min_return, where))
+        view._filters = (*self._filters, _Filter(env, outcome, result, min_return, options, where))
         return view
 
     def __len__(self) -> int:
