@@ -11,8 +11,8 @@ use rollhouse_client::{
 };
 use rollhouse_core::{ColumnMut, Distribution, OptionValue, Options, Outcome, RecordRule, random_bits};
 use rollhouse_engine::{
-    AttributeValue, CommandLanes, Engine, EngineConfig, Frame, GetAttributes, GetParams, LaneRange, Method,
-    Reset,
+    AttributeValue, CommandLanes, Engine, EngineConfig, Frame, GetAttributes, GetParams, LaneOptions,
+    LaneRange, Method, Reset,
 };
 use rollhouse_env::Registry;
 use rollhouse_tests::{Cluster, Service, json_lines, soak, succeed};
@@ -28,7 +28,7 @@ struct Trainer {
     engine: Engine,
     turn: u64,
     /// Episodes that finished, by lane: length and return of each.
-    finished: Vec<Vec<(u64, f64)>>,
+    finished: Vec<Vec<Option<(u64, f64)>>>,
     open: Vec<(u64, f64)>,
 }
 
@@ -102,6 +102,27 @@ impl Trainer {
         assert_eq!(shown(&self.pool().reset(&reset).unwrap()), here);
     }
 
+    /// Begins episodes in some lanes of both, each with options of its own; those that are open there are cancelled.
+    fn give(&mut self) {
+        let mask: Vec<bool> = (0..LANES).map(|lane| lane % 3 > 0).collect();
+        let value = |lane: usize| match lane % 3 {
+            1 => OptionValue::Float(-0.001 * lane as f64),
+            _ => OptionValue::Drawn(Distribution::Uniform([-0.04, -0.01])),
+        };
+        let options = LaneOptions::from([("low".to_owned(), (0..LANES).map(value).collect())]);
+        let frame = self.engine.frame().unwrap();
+        let over = frame.terminated().iter().zip(frame.truncated()).map(|(a, b)| a | b == 1);
+        for (lane, over) in over.enumerate().filter(|&(lane, _)| mask[lane]) {
+            self.open[lane] = (0, 0.0);
+            if !over {
+                self.finished[lane].push(None);
+            }
+        }
+        let reset = Reset { mask, options, ..Reset::default() };
+        let here = shown(&self.engine.reset(&reset).unwrap());
+        assert_eq!(shown(&self.pool().reset(&reset).unwrap()), here);
+    }
+
     /// Steps both; every frame is the same.
     fn play(&mut self, steps: u64) {
         for turn in self.turn..self.turn + steps {
@@ -114,7 +135,7 @@ impl Trainer {
                 let stepped = u64::from(frame.reset()[lane] == 0);
                 self.open[lane] = (self.open[lane].0 + stepped, self.open[lane].1 + frame.rewards()[lane]);
                 if over {
-                    self.finished[lane].push(std::mem::take(&mut self.open[lane]));
+                    self.finished[lane].push(Some(std::mem::take(&mut self.open[lane])));
                 }
             }
             let here = shown(&frame);
@@ -169,7 +190,8 @@ impl Trainer {
             assert_eq!(stored.insert((lane, number), facts), None, "{name} is listed twice");
         }
         let played = self.finished.iter().enumerate().flat_map(|(lane, episodes)| {
-            episodes.iter().enumerate().map(move |(number, facts)| ((lane, number), *facts))
+            let facts = episodes.iter().enumerate();
+            facts.filter_map(move |(number, facts)| Some(((lane, number), (*facts)?)))
         });
         assert_eq!(stored, played.collect());
     }
@@ -287,6 +309,32 @@ fn a_killed_node_costs_not_one_number_of_lanes_whose_episodes_draw_their_options
         trainer.play_off(&killed, "a node was killed whose lanes draw their options");
         trainer.play(100);
         trainer.check_states();
+        let again = cluster.node(&killed, &address);
+        trainer.check_store(&connect);
+        drop(again);
+    }
+}
+
+#[test]
+fn lanes_that_resets_gave_options_go_on_with_these_when_their_node_is_killed() {
+    for lanes in [Lanes::remote(OnLoss::Resume), Lanes::shared(OnLoss::Resume, Spread::Single)] {
+        let (cluster, _coordinator, address, mut nodes) = started(&["one", "two"]);
+        let connect = cluster.connection("trainer", &address);
+        let mut trainer = Trainer::opened(&connect, lanes);
+        trainer.begin();
+        trainer.play(40);
+        trainer.give();
+        trainer.play(40);
+        trainer.give();
+        trainer.play(20);
+        let killed = trainer.nodes()[0].clone();
+        take(&mut nodes, &killed).kill();
+        trainer.play_off(&killed, "a node was killed whose lanes were given options");
+        trainer.play(100);
+        trainer.check_states();
+        // Where they are now, over a stream.
+        trainer.give();
+        trainer.play(60);
         let again = cluster.node(&killed, &address);
         trainer.check_store(&connect);
         drop(again);

@@ -181,7 +181,10 @@ fn lanes_that_are_to_be_recorded_keep_their_options() {
     let error = commands.call::<SetAttributes>(&params).unwrap_err();
     assert_eq!(
         error,
-        Refusal::new(RefusalCode::Unsupported, "recorded lanes keep the options and states they have")
+        Refusal::new(
+            RefusalCode::Unsupported,
+            "recorded lanes keep the options and states they have: give options to a reset"
+        )
     );
 }
 

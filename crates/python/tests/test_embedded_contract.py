@@ -504,13 +504,32 @@ def test_a_state_that_is_set_is_where_lanes_go_on() -> None:
 def test_recorded_lanes_keep_options_and_states(tmp_path) -> None:
     envs = rollhouse.make_vec("CartPole-v1", 2, record=True, data=tmp_path)
     for call in (
-        lambda: envs.reset(options={"low": 0.0}),
         lambda: envs.set_attr("low", 0.0),
         lambda: envs.set_attr("state", [[0.0] * 4] * 2),
     ):
         with pytest.raises(errors.OptionsError, match="recorded lanes keep"):
             call()
     envs.close()
+
+
+def test_recordings_have_the_options_that_resets_gave_and_are_searched_by_them(tmp_path) -> None:
+    envs = rollhouse.make_vec("CartPole-v1", 3, record=True, data=tmp_path, lane_options=[{"low": -0.04}, {}, {}])
+    envs.reset(seed=0)
+    mask = np.array([True, False, True])
+    envs.reset(options={"low": np.array([-0.03, 0.0, -0.01]), "reset_mask": mask})
+    for _ in range(60):
+        envs.step(right(envs))
+    envs.reset(options={"low": {"choice": [-0.02 - 1e-5 * at for at in range(1000)]}})
+    envs.close()
+    recorded = rollhouse.replays.open(tmp_path)
+    assert recorded.verify().ok
+    lows = {(info.lane, info.number): info.options["low"] for info in recorded}
+    assert (lows[0, 0], lows[0, 1], lows[1, 0], lows[2, 0], lows[2, 1]) == (-0.04, -0.03, -0.05, -0.05, -0.01)
+    last = [max(number for lane, number in lows if lane == of) for of in range(3)]
+    assert all(-0.03 <= lows[lane, last[lane]] <= -0.02 for lane in range(3))
+    of_that = recorded.list(options={"low": -0.01})
+    assert of_that and all(info.lane == 2 and info.number > 0 for info in of_that)
+    assert len(recorded.filter(options={"low": np.float64(-0.03)}).list()) == sum(low == -0.03 for low in lows.values())
 
 
 def test_lanes_under_way_cannot_be_looked_at() -> None:

@@ -157,11 +157,74 @@ def test_options_of_a_reset_hold_until_others_are_given(cluster: rollhouse.Clust
     with pytest.raises(RefusedError, match="reset it as well"):
         envs.set_attr("gravity", [5.0] * LANES)
     assert envs.get_attr("gravity")[1] == 2.0
-    recorded = cluster.make_vec("balls:Ball", LANES)
+    envs.close()
+
+
+def test_recorded_lanes_have_options_of_their_own_and_those_of_resets(cluster: rollhouse.Cluster) -> None:
+    own = [{"gravity": float(lane + 1)} for lane in range(LANES)]
+    envs = cluster.make_vec("balls:Ball", LANES, lane_options=own)
+    observations, _ = envs.reset(seed=1)
+    assert observations[:, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
+    mask = np.array([True, False, True, False])
+    observations, _ = envs.reset(options={"reset_mask": mask, "gravity": 7.0})
+    assert observations[:, 0].tolist() == [7.0, 2.0, 7.0, 4.0]
+    with pytest.raises(RefusedError, match="a ball has to fall down"):
+        envs.reset(options={"gravity": -1})
     with pytest.raises(RefusedError, match="recorded lanes keep the options"):
-        recorded.reset(options={"gravity": 3.0})
-    for one in (envs, recorded):
-        one.close()
+        envs.set_attr("gravity", [5.0] * LANES)
+    for _ in range(20):
+        observations = envs.step(np.zeros(LANES, np.int64))[0]
+        assert observations[:, 0].tolist() == [7.0, 2.0, 7.0, 4.0]
+    envs.close()
+    assert cluster.close_pool(envs.run, timeout=60)["stored"]
+    recorded = rollhouse.replays.open(cluster).filter(lambda info: info.run == envs.run)
+    number = {lane: 0 for lane in range(LANES)}
+    for info in recorded.list():
+        wanted = [1.0, 2.0, 3.0, 4.0][info.lane] if number[info.lane] == 0 else [7.0, 2.0, 7.0, 4.0][info.lane]
+        assert info.options["gravity"] == wanted == recorded.read(info).observations[0][0]
+        number[info.lane] += 1
+    assert all(number[lane] > 2 for lane in (0, 2))
+    assert {info.lane for info in recorded.list(options={"gravity": 7})} == {0, 2}
+    assert {info.lane for info in recorded.list(options={"gravity": 3.0})} == {2}
+    assert recorded.list(options={"gravity": 5.5}) == []
+
+
+def test_options_that_an_env_refuses_at_its_hundredth_reset_change_nothing(cluster: rollhouse.Cluster) -> None:
+    envs = cluster.make_vec("balls:Ball", 2)
+    envs.reset(seed=1)
+    for _ in range(99):
+        envs.reset(options={"gravity": [2.0, 3.0]})
+    with pytest.raises(RefusedError, match=r"gravity=-1\.0: ValueError: a ball has to fall down"):
+        envs.reset(options={"gravity": [4.0, -1.0]})
+    observations, _ = envs.reset()
+    assert observations[:, 0].tolist() == [2.0, 3.0]
+    envs.close()
+
+
+def test_lanes_that_a_reset_gave_options_go_on_elsewhere_with_them(tmp_path: Path) -> None:
+    two = python_nodes(tmp_path, "balls")
+    try:
+        with rollhouse.connect(two.url, timeout=120) as cluster:
+            pools = [cluster.make_vec("balls:Sure", LANES, spread="single", transport="quic") for _ in range(2)]
+            left, kept = pools
+            given = {"gravity": [1.5, 2.5, 3.5, 4.5], "reset_mask": np.array([True, True, False, True])}
+            for envs in pools:
+                envs.reset(seed=3)
+                envs.reset(options=dict(given))
+            actions = np.zeros(LANES, np.int64)
+            rows = [kept.step(actions) for _ in range(60)]
+            first = left.placements[0].node
+            for step, row in enumerate(rows):
+                if step == 30:
+                    kept.close()
+                    two.kill(first)
+                for ours, theirs in zip(left.step(actions)[:4], row[:4], strict=True):
+                    assert ours.tolist() == theirs.tolist(), step
+            assert left.placements[0].node != first
+            assert [*left.get_attr("gravity")][:2] == [1.5, 2.5]
+            left.close()
+    finally:
+        two.close()
 
 
 @pytest.mark.parametrize(

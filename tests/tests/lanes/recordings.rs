@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rollhouse_core::RecordRule;
-use rollhouse_engine::Reset;
+use rollhouse_core::{OptionValue, RecordRule};
+use rollhouse_engine::{LaneOptions, Reset};
 use rollhouse_env::Registry;
 use rollhouse_replay::{Library, Query};
 
@@ -29,6 +29,17 @@ pub(super) fn what_is_recorded_is_what_a_kernel_records(pair: Pair) {
                 call(&mut both);
             }
             both.play(1);
+        }
+        if env == "CartPole-v1" {
+            // From here on two thirds of the lanes have options of their own, some of them distributions.
+            let of_each = (0..LANES).map(|lane| match lane % 3 {
+                1 => OptionValue::Float(-0.001 * lane as f64),
+                _ => between(-0.03, -0.02),
+            });
+            let options = LaneOptions::from([("low".to_owned(), of_each.collect())]);
+            let mask = (0..LANES).map(|lane| lane % 3 > 0).collect();
+            both.reset(&Reset { options, mask, ..Reset::default() });
+            both.play(60);
         }
         both.ask(Lanes::statistics);
         let Both { lanes, kernels, what, .. } = both;
