@@ -519,7 +519,7 @@ def test_recordings_have_the_options_that_resets_gave_and_are_searched_by_them(t
     envs.reset(options={"low": np.array([-0.03, 0.0, -0.01]), "reset_mask": mask})
     for _ in range(60):
         envs.step(right(envs))
-    envs.reset(options={"low": {"choice": [-0.02 - 1e-5 * at for at in range(1000)]}})
+    envs.reset(options={"low": {"choice": [-0.02 - 1e-5 * at for at in range(100)]}})
     envs.close()
     recorded = rollhouse.replays.open(tmp_path)
     assert recorded.verify().ok

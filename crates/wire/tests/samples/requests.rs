@@ -88,6 +88,7 @@ pub(crate) fn requests() -> Vec<Sample> {
         outcome: Some("terminated".into()),
         result: None,
         all_outcomes: false,
+        options: Default::default(),
         min_return: Some(150.0),
         run: Some(POOL.short()),
         sort: "-return".into(),
