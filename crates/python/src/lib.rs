@@ -3,6 +3,10 @@
 //! Start reading in `python/rollhouse/__init__.py`: that is the interface. This crate holds what Python should
 //! not do itself: lanes here and on a cluster, the arrays over their memory, and recordings. It carries the `rollhouse`
 //! command as well.
+//!
+//! | thread or task | runs on | on cancel | on error |
+//! |---|---|---|---|
+//! | keeper | own thread `rollhouse-keeper`, one for each folder that a process records into | ends with the folder, and with the process | without it pauses hold back what was recorded, and nothing else is lost |
 
 mod actions;
 mod arrays;

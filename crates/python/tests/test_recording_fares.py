@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hosted_envs import CountEnv
+from local_cluster import LocalCluster
 
 import rollhouse
 from rollhouse import Event, RecordingWarning, errors
@@ -238,6 +239,32 @@ def test_a_warning_that_is_an_exception_keeps_no_event_from_its_callback() -> No
         with pytest.raises(RecordingWarning):
             events.report()
     assert [event.state for event in seen] == ["failed"] and not events.waits
+
+
+def test_lanes_of_a_cluster_report_what_nodes_record_and_where_they_go_when_one_is_killed(two_nodes: LocalCluster) -> None:
+    with rollhouse.connect(two_nodes.url, transport="quic", timeout=120) as cluster:
+        envs = cluster.make_vec("CartPole-v1", 8, seed=1, spread="single")
+        events: list[Event] = []
+        envs.on_event(events.append)
+        envs.reset()
+        for _ in range(50):
+            envs.step(envs.action_space.sample())
+        recording = envs.recording
+        assert recording is not None and recording.path is None and recording.run == envs.run
+        wait_for(lambda: recording.figures["steps"] > 0)
+        assert recording.figures["lost_episodes"] == 0 and recording.failure is None
+        assert recording.figures["bytes"] is None
+        (killed,) = (placement.node for placement in envs.placements)
+        two_nodes.kill(killed)
+        for _ in range(2):
+            envs.step(envs.action_space.sample())
+        (event,) = events
+        other = {"one": "two", "two": "one"}[killed]
+        assert (event.kind, event.source, event.target) == ("moved", killed, other)
+        assert event.lanes == tuple(range(8))
+        assert not cluster.make_vec("CartPole-v1", 1, record=False).recording
+        envs.close()
+        assert recording.figures["steps"] > 0
 
 
 def keepers() -> int:
