@@ -37,7 +37,7 @@ pub struct Worker {
     /// The same for a reset.
     pub reset_within: LaneDeadline,
     /// Time that a call of a method of a Python env may take, and its picture, before its worker process is ended and the
-    /// lanes of that are lost as `hung`; 1 s to 24 h. Default 20 s.
+    /// lanes of that are lost; 1 s to 24 h. Default 20 s.
     pub call_within: Deadline<1000>,
     /// Time from the start of a plug-in's process until its lanes are made, at most 24 h. Default 2 min.
     pub plugin_within: Deadline<1000>,

@@ -250,7 +250,7 @@ impl PythonHost {
         let description = Description::read(&answer)?;
         let may_draw = self.draw || description.draws;
         let mut spec = spec(env, description);
-        let remarks = remarks.channels(recorded.len());
+        let remarks = remarks.channels(recorded.len(), env.infos.are_learned);
         spec.info_channels.extend(recorded);
         // The hash is one of the spec and of the arguments, and of what the try-out shows, if there is one.
         let of_spec = spec_hash(&spec);

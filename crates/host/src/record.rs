@@ -128,8 +128,9 @@ impl Record {
         infos.extend(others.iter().map(place));
         let generator = (spec.determinism == Determinism::Deterministic).then_some(end);
         let after = end + generator.map_or(0, |_| GENERATOR_BYTES);
-        let tells_which = others.iter().any(|channel| channel.role == Role::RemarkMask);
-        let further = tells_which.then_some(after);
+        // One boolean more than there are other channels is for those that have none.
+        let tells_more = |mask: &ColumnSpec| mask.role == Role::RemarkMask && mask.elements() == others.len();
+        let further = others.last().is_some_and(tells_more).then_some(after);
         let stride = (after + further.map_or(0, |_| FURTHER_BYTES)).next_multiple_of(CACHE_LINE);
         Self { stride, action: ACTION, columns, infos, hashed, end, generator, further, said: None, ahead: 0 }
     }

@@ -71,15 +71,17 @@ impl Remarks {
         if fits(&told.step) && fits(&told.first) { told } else { Self::default() }
     }
 
-    /// Returns the info channels that they are for lanes that have `recorded` infos beside. The last of the booleans which say
-    /// what is there is for infos that have no column.
-    pub(crate) fn channels(&self, recorded: usize) -> Vec<ColumnSpec> {
+    /// Returns the info channels that they are for lanes that have `recorded` infos beside. Where they `are_learned`, the last of
+    /// the booleans which say what is there is for infos that have no column.
+    pub(crate) fn channels(&self, recorded: usize, are_learned: bool) -> Vec<ColumnSpec> {
         let of = |said: &[Said], role| said.iter().map(|said| said.channel(role)).collect::<Vec<_>>();
         let mut channels = of(&self.step, Role::Remark);
         channels.extend(of(&self.first, Role::FirstRemark));
-        let (dtype, shape) = (DType::Bool, vec![recorded + channels.len() + 1]);
-        let (path, names) = ("is_there".to_owned(), Vec::new());
-        channels.push(ColumnSpec { path, dtype, shape, names, role: Role::RemarkMask });
+        let (dtype, shape) = (DType::Bool, vec![recorded + channels.len() + usize::from(are_learned)]);
+        if shape[0] > 0 {
+            let (path, names) = ("is_there".to_owned(), Vec::new());
+            channels.push(ColumnSpec { path, dtype, shape, names, role: Role::RemarkMask });
+        }
         channels
     }
 }
@@ -175,15 +177,16 @@ mod tests {
     #[test]
     fn what_a_worker_says_of_infos_is_taken_within_bounds_and_else_there_are_none() {
         let told = br#"{"step":[{"path":"lives","dtype":"int64","shape":[]}],"first":[]}"#;
-        let channels = Remarks::read(told).channels(1);
+        let channels = Remarks::read(told).channels(1, true);
         let shown: Vec<_> = channels.iter().map(|c| (c.path.as_str(), c.role, c.elements())).collect();
         assert_eq!(shown, [("lives", Role::Remark, 1), ("is_there", Role::RemarkMask, 3)]);
         let wide =
             format!(r#"{{"step":[{{"path":"a","dtype":"float64","shape":[{}]}}],"first":[]}}"#, usize::MAX);
         let twice = r#"{"step":[{"path":"a","dtype":"float64","shape":[]},{"path":"a","dtype":"float64","shape":[]}],"first":[]}"#;
         for nonsense in ["", "{}", "[]", "null", &wide, twice] {
-            let channels = Remarks::read(nonsense.as_bytes()).channels(0);
-            assert_eq!((channels.len(), channels[0].elements()), (1, 1), "{nonsense}");
+            let remarks = Remarks::read(nonsense.as_bytes());
+            assert!(remarks.channels(0, false).is_empty(), "{nonsense}");
+            assert_eq!(remarks.channels(0, true)[0].elements(), 1, "{nonsense}");
         }
     }
 

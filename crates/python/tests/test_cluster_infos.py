@@ -133,10 +133,11 @@ def test_what_an_env_says_beside_is_no_part_of_what_it_does(cluster: rollhouse.C
     assert infos and not any(infos), "nobody asked for them to be recorded"
 
 
-def test_a_step_that_ends_the_process_costs_the_infos_and_no_pool(cluster: rollhouse.Cluster) -> None:
+def test_a_step_that_ends_the_process_costs_no_infos_and_no_pool(cluster: rollhouse.Cluster) -> None:
     with closing(cluster.make_vec("tallies:Abrupt", 1, record=False, on_loss="report")) as there:
-        assert there.reset(seed=1)[1] == {}
-        assert there.step(np.array([1]))[4]["lost"][0] == "crashed"
+        assert there.reset(seed=1)[1]["lives"].tolist() == [3]
+        infos = there.step(np.array([1]))[4]
+        assert infos["lost"][0] == "crashed" and "exit" in infos["lost_reason"][0]
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])

@@ -22,7 +22,7 @@ from local_cluster import LocalCluster, rollhouse_program
 from python_nodes import play, python_nodes, search_path, workers_of
 
 import rollhouse
-from rollhouse.errors import CallError, LaneLostError, RefusedError
+from rollhouse.errors import LaneLostError, RefusedError
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +50,17 @@ def test_a_reset_takes_as_long_as_is_set_and_a_step_as_long_as_is_not(patient: L
 
 
 def test_a_call_takes_as_long_as_is_set_and_the_trainer_is_told_by_what(patient: LocalCluster) -> None:
-    """Symptom: a call of an env on a node had 20 s, whatever was set, and its lane was lost as hung without a word. Cause: a fixed
+    """Symptom: a call of an env on a node had 20 s, whatever was set, and its lane was lost without a word. Cause: a fixed
     time. Fix: ``node.call_within``, which the reason names.
     """
     with rollhouse.connect(patient.url, timeout=120) as cluster:
         envs = cluster.make_vec("games:Asked", 1, on_loss="report")
         envs.reset(seed=1)
         assert envs.call_method(0, "wait", 0) == 0
-        with pytest.raises(CallError):
+        with pytest.raises(RefusedError, match="the lane is lost"):
             envs.call_method(0, "wait", 3600)
         infos = envs.step([0])[4]
-        assert infos["lost"].tolist() == ["hung"]
+        assert infos["lost"].tolist() == ["crashed"]
         assert infos["lost_reason"].tolist() == ["a call took longer than 1s, which `node.call_within` sets"]
         envs.close()
 
