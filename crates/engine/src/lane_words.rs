@@ -1,10 +1,10 @@
 //! The method that asks what lanes say in words, beside their rows.
 
-use rollhouse_core::limits::MAX_LANE_WORDS_BYTES;
-use rollhouse_core::{bounded_text_or_none, messages};
+use rollhouse_core::messages;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{CommandError, CommandLanes, Effect, Method};
+use crate::words::LaneWords;
 
 /// Method that asks for the words of lanes: why they are lost, and infos of their last row that have no column.
 #[derive(Debug, Clone, Copy)]
@@ -22,25 +22,6 @@ pub struct WordsParams {
 pub struct WordsAnswer {
     /// Words of each of the lanes, in their order.
     pub words: Vec<LaneWords>,
-}
-
-/// What a lane says in words.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct LaneWords {
-    /// Why the lane is lost; absent of one that is not, and where nobody knows.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "bounded_text_or_none::<MAX_LANE_WORDS_BYTES, _>"
-    )]
-    pub lost: Option<String>,
-    /// Numbers in the infos of the lane's last row that have no column, as JSON; absent if there are none.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "bounded_text_or_none::<MAX_LANE_WORDS_BYTES, _>"
-    )]
-    pub infos: Option<String>,
 }
 
 impl Method for AskWords {

@@ -52,6 +52,7 @@ mod restart;
 mod setup;
 mod stats;
 mod timings;
+mod words;
 
 pub use call_lane::{CallAnswer, CallLane, CallParams};
 pub use calls::{CallFault, CallRefused};
@@ -61,7 +62,7 @@ pub use engine::Engine;
 pub use error::{ConfigError, StepError};
 pub use first_done::Received;
 pub use glance::Glance;
-pub use lane_words::{AskWords, LaneWords, WordsAnswer, WordsParams};
+pub use lane_words::{AskWords, WordsAnswer, WordsParams};
 pub use methods::{
     AttributeSpec, AttributeValue, Attributes, Dispatch, GetAttributes, GetParams, LaneRange, METHODS,
     PolicyVersionParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions,
@@ -76,3 +77,4 @@ pub use rollhouse_arena::Frame;
 pub use rollhouse_env::{ActionCheck, BadAction, Image};
 pub use stats::{Stats, Summary};
 pub use timings::{SAMPLE_EVERY, Samples, Timings};
+pub use words::LaneWords;

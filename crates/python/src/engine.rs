@@ -596,19 +596,8 @@ impl NativeLanes {
         let lost: Vec<bool> = received.lanes.iter().map(is_lost).collect();
         let loss = |lane: &u32| state.losses.get(*lane as usize).copied().flatten();
         let losses: Vec<_> = received.lanes.iter().map(loss).collect();
-        let reason = |(row, lane): (usize, &u32)| {
-            let (_, why) = state.reasons.iter().find(|(of, _)| *of == *lane as usize)?;
-            Some((row, why.clone()))
-        };
-        let reasons: Vec<_> = received.lanes.iter().enumerate().filter_map(reason).collect();
-        let further = match (&self.shapes.further, state.outstanding) {
-            (Some(further), 0) => further.rows(|column| received.infos[column].as_ref()),
-            _ => Vec::new(),
-        };
-        let asked: Vec<u32> = further.iter().map(|&row| received.lanes[row as usize]).collect();
-        let said = words::ask(py, state.inner(py)?, &asked, |words| words.infos)?;
-        let row_of = |lane: usize| received.lanes.iter().position(|&of| of as usize == lane);
-        let said: Said = said.into_iter().filter_map(|(lane, text)| Some((row_of(lane)?, text))).collect();
+        let reasons = state.reasons_of(&received.lanes);
+        let said = state.further_of(py, self, received)?;
         let rows = Rows {
             count,
             infos: received.infos.iter().map(|column| column.as_ref()).collect(),
@@ -750,6 +739,25 @@ impl LanesState {
             self.views = [None, None];
         }
         Ok(())
+    }
+
+    /// Returns why received lanes were lost, by their rows, of those of which it is known.
+    fn reasons_of(&self, lanes: &[u32]) -> Said {
+        let reason = |(row, lane): (usize, &u32)| {
+            let (_, why) = self.reasons.iter().find(|(of, _)| *of == *lane as usize)?;
+            Some((row, why.clone()))
+        };
+        lanes.iter().enumerate().filter_map(reason).collect()
+    }
+
+    /// Returns what received lanes say of infos that have no column, by their rows. Nothing is asked while others are under way.
+    fn further_of(&mut self, py: Python<'_>, owner: &NativeLanes, received: &Received) -> PyResult<Said> {
+        let (Some(further), 0) = (owner.shapes.further, self.outstanding) else { return Ok(Vec::new()) };
+        let rows = further.rows(|column| received.infos[column].as_ref());
+        let asked: Vec<u32> = rows.iter().map(|&row| received.lanes[row as usize]).collect();
+        let said = words::ask(py, self.inner(py)?, &asked, |words| words.infos)?;
+        let row_of = |lane: usize| received.lanes.iter().position(|&of| of as usize == lane);
+        Ok(said.into_iter().filter_map(|(lane, text)| Some((row_of(lane)?, text))).collect())
     }
 
     /// Returns what lanes say of infos that have no column, by their rows of the whole batch.

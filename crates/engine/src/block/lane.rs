@@ -9,8 +9,8 @@ use rollhouse_env::{BatchEnv, Image, ImageSize, RenderError, StateError};
 use super::Block;
 use super::containing::{Called, contain, discard};
 use crate::glance::Glance;
-use crate::lane_words::LaneWords;
 use crate::options::{Change, OptionsError};
+use crate::words::LaneWords;
 
 /// Env of a block, made anew with other options and not yet in use.
 pub(crate) struct Remade {

@@ -8,7 +8,7 @@ use rollhouse_core::{Interruption, LaneSet};
 use super::Engine;
 use crate::error::StepError;
 use crate::glance::Glance;
-use crate::lane_words::LaneWords;
+use crate::words::LaneWords;
 
 impl Engine {
     /// Returns whether the env of lane `lane` has failed and is not back yet. Such a lane's rows show its last
