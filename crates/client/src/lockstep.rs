@@ -1,6 +1,5 @@
 //! Reset and step in lockstep: one request per session, all written before any answer is waited for, one batch.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use rollhouse_wire::{FrameKind, LostLane, ResetLanes, control};
 use crate::batch::column;
 use crate::error::StepError;
 use crate::join::{Part, run_together};
+use crate::log::GivenLane;
 use crate::pool::{AsyncPool, Readiness};
 use crate::pool_session::{Clock, PoolSession, Way};
 use crate::session::{RequestBody, Trouble};
@@ -307,7 +307,7 @@ fn reset_of(reset: &Reset, lanes: &Range<usize>) -> Result<RequestBody, StepErro
 }
 
 /// Returns the options that a reset gives to each of `lanes` that it resets.
-fn given_of(reset: &Reset, lanes: &Range<usize>) -> Vec<(u32, BTreeMap<String, OptionValue>)> {
+fn given_of(reset: &Reset, lanes: &Range<usize>) -> Vec<GivenLane> {
     if reset.options.is_empty() {
         return Vec::new();
     }

@@ -63,7 +63,12 @@ pub(crate) struct SessionLog {
     /// The time at which the last row was added.
     now: Duration,
     since_trim: usize,
+    /// Options that the reset that is asked for gives to lanes, until it is answered.
+    giving: Vec<GivenLane>,
 }
+
+/// A lane of the session, and options that it is given.
+pub(crate) type GivenLane = (u32, BTreeMap<String, OptionValue>);
 
 #[derive(Debug, Default)]
 struct LaneLog {
@@ -146,6 +151,7 @@ impl SessionLog {
             posted: Vec::new(),
             now: Duration::ZERO,
             since_trim: 0,
+            giving: Vec::new(),
         }
     }
 
@@ -273,6 +279,16 @@ impl SessionLog {
             option_bytes,
         });
         lane.kept_bytes += option_bytes;
+    }
+
+    /// Says which options the reset gives that is asked for next.
+    pub(crate) fn give(&mut self, given: Vec<GivenLane>) {
+        self.giving = given;
+    }
+
+    /// Takes the options of the reset that was asked for.
+    pub(crate) fn take_given(&mut self) -> Vec<GivenLane> {
+        std::mem::take(&mut self.giving)
     }
 
     /// Notes that a lane that the session has is given options for its next episodes. Returns false if they are more than

@@ -1,11 +1,10 @@
 //! One session of a pool, as its owner decides about it: requests, retries, and resuming its lanes elsewhere.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_core::{EnvSpec, Interruption, OptionValue, Outcome};
+use rollhouse_core::{EnvSpec, Interruption, Outcome};
 use rollhouse_wire::{EndCause, FrameKind, GoneSession, Grant, Refusal, SessionId};
 
 pub use self::event::{
@@ -57,8 +56,6 @@ pub struct Session {
     deadline: Duration,
     /// The log; `None` if the node's answers do not say what a log needs.
     log: Option<SessionLog>,
-    /// Options that the reset that is asked for gives to lanes, until it is answered.
-    given: Vec<(u32, BTreeMap<String, OptionValue>)>,
     /// Lanes whose past is lost, until a batch has shown it.
     cut: Vec<u32>,
     /// Whether the node is going away.
@@ -139,7 +136,6 @@ impl Session {
             request: None,
             deadline: Duration::ZERO,
             log: Some(log),
-            given: Vec::new(),
             cut: Vec::new(),
             leaving: false,
             replaces: false,

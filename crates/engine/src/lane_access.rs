@@ -7,13 +7,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{LaneSet, Options, Start};
-use rollhouse_env::{EnvEntry, Image, ImageSize, InstructionSet, RenderError, StateError};
+use rollhouse_env::{EnvEntry, Image, ImageSize, RenderError, StateError};
 
 use crate::block::Remade;
 use crate::engine::Engine;
 use crate::error::StepError;
 use crate::options::{Change, LaneOptions, OptionsError};
-use crate::setup::make_envs;
+use crate::setup::try_late;
 
 impl Engine {
     /// Returns the env of the lanes.
@@ -270,33 +270,6 @@ type RemadeBlocks = BTreeMap<usize, Result<Option<Remade>, OptionsError>>;
 
 /// Lanes that are given options, and the options of all lanes of their blocks then, by the first rows of these.
 type GivenBlocks = BTreeMap<usize, Result<(LaneSet, Vec<Options>), OptionsError>>;
-
-/// Tries options of late lanes, whose blocks are made together: in the way that their entry has for it, else by making lanes
-/// with each that is new.
-pub(crate) fn try_late<'a>(
-    entry: &EnvEntry,
-    set: InstructionSet,
-    options: impl Iterator<Item = &'a Options>,
-) -> Result<(), OptionsError> {
-    let mut tried: Vec<Options> = Vec::new();
-    for options in options {
-        // Lanes that are given options together mostly get the same.
-        if tried.last() != Some(options) {
-            tried.push(options.clone());
-        }
-    }
-    if entry.tries_options() {
-        return entry.check_drawn_of(&tried).map_err(|error| cannot_be_made(&error));
-    }
-    make_envs(entry, set, &tried).map(drop).map_err(|error| cannot_be_made(&error))
-}
-
-/// Returns the refusal of an env that is tried with options, with its causes.
-pub(crate) fn cannot_be_made(error: &dyn std::error::Error) -> OptionsError {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    let message = causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"));
-    OptionsError::Make { lane: 0, message }
-}
 
 impl From<OptionsError> for StepError {
     fn from(error: OptionsError) -> Self {

@@ -63,6 +63,13 @@ pub(crate) fn with_values(
     Options::check(schema, &given).map_err(|source| OptionsError::Option { lane: row, source })
 }
 
+/// Returns the refusal of an env that is tried with options, with its causes.
+pub(crate) fn cannot_be_made(error: &dyn std::error::Error) -> OptionsError {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    let message = causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"));
+    OptionsError::Make { lane: 0, message }
+}
+
 /// Reason for which options of lanes were not changed. All stay as they were, but for lanes that are lost by it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]

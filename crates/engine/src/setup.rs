@@ -14,6 +14,7 @@ use crate::block::{Block, BlockLanes, BlockParts, BlockStatus};
 use crate::config::{EngineConfig, MIN_LANES_PER_THREAD};
 use crate::crew::Crew;
 use crate::error::ConfigError;
+use crate::options::{OptionsError, cannot_be_made};
 use crate::restart::Maker;
 use crate::timings::Timings;
 
@@ -147,4 +148,24 @@ pub(crate) fn make_envs(
     } else {
         Err(ConfigError::Make(MakeError::Lanes { given: options.len() }))
     }
+}
+
+/// Tries options of late lanes, whose blocks are made together: in the way that their entry has for it, else by making lanes
+/// with each that is new.
+pub(crate) fn try_late<'a>(
+    entry: &EnvEntry,
+    set: InstructionSet,
+    options: impl Iterator<Item = &'a Options>,
+) -> Result<(), OptionsError> {
+    let mut tried: Vec<Options> = Vec::new();
+    for options in options {
+        // Lanes that are given options together mostly get the same.
+        if tried.last() != Some(options) {
+            tried.push(options.clone());
+        }
+    }
+    if entry.tries_options() {
+        return entry.check_drawn_of(&tried).map_err(|error| cannot_be_made(&error));
+    }
+    make_envs(entry, set, &tried).map(drop).map_err(|error| cannot_be_made(&error))
 }

@@ -1,14 +1,13 @@
 //! Keeps of a session's answers what its lanes need to go on elsewhere.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rollhouse_core::{Call, Interruption, OptionValue, Outcome};
+use rollhouse_core::{Call, Interruption, Outcome};
 use rollhouse_wire::{FrameKind, LostLane, Notes};
 
 use super::{Attachment, Session};
 use crate::batch::filled;
-use crate::log::{LaneFlags, SessionLog};
+use crate::log::{GivenLane, LaneFlags, SessionLog};
 
 /// The parts of an answer that the log is kept from.
 #[derive(Debug)]
@@ -46,29 +45,31 @@ impl Session {
                 None => log.stepped_as_posted(answered.now, answered.flags, &lost),
             }
         }
-        if kind == FrameKind::Reset && !self.given.is_empty() {
+        if kind == FrameKind::Reset {
             self.note_given(answered);
         }
         self.note_log(answered);
     }
 
     /// Says which options the reset gives to lanes that is asked for next.
-    pub(crate) fn give(&mut self, given: Vec<(u32, BTreeMap<String, OptionValue>)>) {
-        self.given = given;
+    pub(crate) fn give(&mut self, given: Vec<GivenLane>) {
+        if let Some(log) = &mut self.log {
+            log.give(given);
+        }
     }
 
-    /// Returns whether a reset with options was not answered. Whoever is asked for another forgets those.
+    /// Returns whether a reset with options was not answered, and forgets these options.
     pub(crate) fn take_unanswered(&mut self) -> bool {
-        !std::mem::take(&mut self.given).is_empty()
+        self.log.as_mut().is_some_and(|log| !log.take_given().is_empty())
     }
 
     /// Keeps the options that lanes were given by the reset that was answered. An earlier node, which has ended its log with
     /// them, shows it by not saying which episodes began.
     fn note_given(&mut self, answered: &Answered<'_>) {
-        let given = std::mem::take(&mut self.given);
+        let given = self.log.as_mut().map(SessionLog::take_given).unwrap_or_default();
+        let Some(log) = self.log.as_mut().filter(|_| !given.is_empty()) else { return };
         let has_begun = answered.flags.reset.contains(&1);
         let says = answered.notes.began().is_some_and(|mut began| began.next().is_some());
-        let Some(log) = &mut self.log else { return };
         if has_begun && !says || !given.iter().all(|(lane, options)| log.given(*lane, options)) {
             self.log = None;
         }

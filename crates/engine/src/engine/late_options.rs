@@ -2,8 +2,7 @@
 
 use super::Engine;
 use crate::error::StepError;
-use crate::lane_access::cannot_be_made;
-use crate::options::{Change, OptionsError};
+use crate::options::{Change, OptionsError, cannot_be_made};
 use crate::setup::make_envs;
 
 impl Engine {

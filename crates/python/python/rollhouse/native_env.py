@@ -45,12 +45,12 @@ class NativeVectorEnv(VectorEnv):
 
     Attributes of lanes (``get_attr``, ``set_attr``) are the env's options by name and ``state``, the exact state as a
     float64 array in an order that docs/envs.md gives or Gymnasium's own. An option that is set counts from the next
-    step on; lanes that play go on in the state they are in. Recorded lanes keep their options and states, so that
-    their episodes can be recomputed. The numbers that the env's dynamics are compiled with can be read by the names that
+    step on; lanes that play go on in the state they are in. Recorded lanes keep their options and states while they play, so
+    that their episodes can be recomputed. The numbers that the env's dynamics are compiled with can be read by the names that
     Gymnasium has for them (``gravity``; ``env_spec(id)["constants"]``), and not set.
 
     ``reset(options={...})`` gives options to the lanes that are reset: one value for all, or an array or list of N.
-    Unlike in Gymnasium they stay until others are given, also where autoreset begins an episode. A distribution
+    Unlike in Gymnasium they stay until others are given, also where autoreset begins an episode. Recordings have them. A distribution
     (``{"uniform": [9, 10.5]}``) stays too, and each episode draws a value of its own, which ``get_attr`` shows.
 
     Attributes:

@@ -73,7 +73,7 @@ impl Replays {
                         let unmet = relive.chunk(&chunk, &mut visit).unwrap_or_default();
                         let steps = decoder.steps();
                         let info = |at: usize| {
-                            info_of(run, decoder, &decoder.parts[at], number, offset, header, steps)
+                            info_of(run, (decoder, &decoder.parts[at]), number, offset, header, steps)
                         };
                         let infos = unmet.into_iter().map(info);
                         return apart.extend(infos.filter(|info| !self.is_headless(header, info)));

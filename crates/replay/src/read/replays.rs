@@ -455,7 +455,7 @@ impl Replays {
                 let headless = self.headless.open(run, info.placement, first_lane);
                 for part in open {
                     let steps = decoder.steps();
-                    let episode = info_of(&info, &decoder, part, number, u64::from(offset), &header, steps);
+                    let episode = info_of(&info, (&decoder, part), number, u64::from(offset), &header, steps);
                     visit(episode, headless >> part.piece.lane & 1 == 1);
                 }
             }
@@ -517,7 +517,7 @@ pub(crate) fn infos(
 ) -> impl Iterator<Item = EpisodeInfo> {
     let steps = decoder.steps();
     let ended = decoder.parts.iter().filter(|part| part.end.is_some());
-    ended.map(move |part| info_of(run, decoder, part, segment, offset, header, steps))
+    ended.map(move |part| info_of(run, (decoder, part), segment, offset, header, steps))
 }
 
 const fn is_rest(part: &Part, header: &Header) -> bool {
@@ -526,8 +526,7 @@ const fn is_rest(part: &Part, header: &Header) -> bool {
 
 pub(crate) fn info_of(
     run: &Arc<RunInfo>,
-    decoder: &Decoder,
-    part: &Part,
+    (decoder, part): (&Decoder, &Part),
     segment: u64,
     offset: u64,
     header: &Header,

@@ -81,17 +81,7 @@ impl RowsWriter {
         put_column(out, ends, |end| end.number);
         put_column(out, ends, |end| end.length);
         put_column(out, ends, |end| end.started_ms);
-        let is = |sign: f64| {
-            ends.iter().all(|end| end.total_reward.to_bits() == (sign * end.length as f64).to_bits())
-        };
-        if is(1.0) {
-            out.push(RETURN_LENGTH);
-        } else if is(-1.0) {
-            out.push(RETURN_MINUS_LENGTH);
-        } else {
-            out.push(RETURN_EACH);
-            out.extend(ends.iter().flat_map(|end| end.total_reward.to_le_bytes()));
-        }
+        put_returns(out, ends);
         let first = ends.first().map_or(0, EndFacts::outcome);
         if ends.iter().all(|end| end.outcome() == first) {
             out.push(first);
@@ -128,6 +118,19 @@ impl RowsWriter {
             }
         }
         self.bytes
+    }
+}
+
+fn put_returns(out: &mut Vec<u8>, ends: &[EndFacts]) {
+    let is =
+        |sign: f64| ends.iter().all(|end| end.total_reward.to_bits() == (sign * end.length as f64).to_bits());
+    if is(1.0) {
+        out.push(RETURN_LENGTH);
+    } else if is(-1.0) {
+        out.push(RETURN_MINUS_LENGTH);
+    } else {
+        out.push(RETURN_EACH);
+        out.extend(ends.iter().flat_map(|end| end.total_reward.to_le_bytes()));
     }
 }
 
