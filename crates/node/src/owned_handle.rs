@@ -431,7 +431,7 @@ impl OwnedHandle {
         match executor.submit_with((crew, &self.owner), measured, work, waits) {
             Ok(done) => match done.await {
                 Ok(Ok(measured)) => *slot = Slot::Here(measured),
-                // Whoever asks for it next is told.
+                // Whoever asks for it next gets the reason.
                 Ok(Err(error)) => drop(slot.lose(error)),
                 Err(_) => drop(slot.lose(JobError::Panicked(GOING_AWAY.to_owned()))),
             },

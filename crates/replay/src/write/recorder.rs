@@ -41,7 +41,7 @@ pub struct Recorder {
     spool: Spool,
 }
 
-/// A handle that tells a recorder's status; see [`Recorder::watch`]. It keeps neither the recorder nor its folder.
+/// A handle to a recorder's status; see [`Recorder::watch`]. It keeps neither the recorder nor its folder.
 #[derive(Debug, Clone)]
 pub struct RecorderWatch {
     totals: Arc<Mutex<Status>>,
@@ -353,7 +353,7 @@ impl Recorder {
         status_of(&self.totals, &self.doorbell)
     }
 
-    /// Returns a handle that tells the status at any time, also after the recorder has finished.
+    /// Returns a handle to the status, for any time, also after the recorder has finished.
     pub fn watch(&self) -> RecorderWatch {
         RecorderWatch { totals: Arc::clone(&self.totals), doorbell: Arc::clone(&self.doorbell) }
     }
