@@ -52,7 +52,8 @@ pub(crate) struct Workforce {
     /// What there is beside lanes, if the workers run a program of this one's own; `None` if they are told and heard only
     /// what `rollhouse.env_worker` says.
     own: Option<Own>,
-    /// Whether the lanes of a worker step together: they are lost together, and come back together.
+    /// Whether the lanes of a worker step together: they are lost together, and come back together. So a row that is nonsense
+    /// ends its worker: no lane can be made anew without the others.
     pub(crate) together: bool,
 }
 
@@ -240,6 +241,7 @@ impl Workforce {
             return;
         }
         staff.number += 1;
+        staff.returning = false;
         self.command.clear();
         self.command.resize(count * COMMAND_BYTES, Task::Nothing as u8);
         for (index, lane) in lanes.iter_mut().enumerate() {
@@ -295,7 +297,7 @@ impl Workforce {
         self.pump();
         let mut collected = Collected::default();
         let mut liars = Vec::new();
-        let Self { host, record, staff, lanes, row, together, .. } = self;
+        let Self { host, record, lanes, row, together, .. } = self;
         let (memories, count) = (host.memories(), block.len());
         for (index, number) in block.enumerate() {
             let lane = &mut lanes[number];
@@ -327,7 +329,6 @@ impl Workforce {
                     lane.talk.raised();
                 }
                 (lane.stage, lane.anew) = (Stage::LOST, !lane.orphaned);
-                staff[lane.worker].returning = false;
                 collected.lost.insert(index);
                 continue;
             }
@@ -339,12 +340,8 @@ impl Workforce {
             });
             if let Err(nonsense) = written {
                 warn!(lane = number, %nonsense, "an env gives what it cannot; the lane is lost");
-                lane.talk.nonsense(&nonsense);
-                if *together {
-                    // No lane can be made anew without the others.
-                    liars.push(lane.worker);
-                }
-                (lane.stage, lane.anew) = (Stage::LOST, !lane.orphaned);
+                lane.lose_for(&nonsense);
+                liars.extend(together.then_some(lane.worker));
                 collected.lost.insert(index);
                 continue;
             }

@@ -123,18 +123,19 @@ type Lost = (usize, &'static str, String);
 #[pymethods]
 impl WorkerLanes {
     /// Starts workers. `program` is the executable and its arguments. There is one hello and one range of lanes for each
-    /// worker, of which the first `launch_at_start` are launched at once. The `timeouts` of launching and of connecting are
-    /// in seconds, None for ever. With `together` the lanes of a worker step together.
+    /// worker. The `launches` are the number of workers that start now, and the most that start at a time.
+    /// The `timeouts` of launching and of connecting are in seconds, None for ever. With `together` the lanes of a worker
+    /// step together.
     #[new]
     fn new(
         program: Vec<OsString>,
         hellos: Vec<PyBackedBytes>,
         ranges: Vec<(usize, usize)>,
-        launch_at_start: usize,
+        launches: (usize, usize),
         timeouts: (Option<f64>, Option<f64>),
-        max_launching: usize,
         together: bool,
     ) -> PyResult<Self> {
+        let (launch_at_start, max_launching) = launches;
         let mut program = program.into_iter();
         let path = program.next().ok_or_else(|| PyValueError::new_err("program: it has no executable"))?;
         if ranges.len() != hellos.len() {

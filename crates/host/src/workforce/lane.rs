@@ -132,6 +132,12 @@ impl Lane {
         }
     }
 
+    /// Notes that the lane is lost for what it wrote; its env is made anew then.
+    pub(super) fn lose_for(&mut self, nonsense: &Nonsense) {
+        self.talk.nonsense(nonsense);
+        (self.stage, self.anew) = (Stage::LOST, !self.orphaned);
+    }
+
     /// Returns what the lane does when it is posted: a step, or whatever reset it needs.
     pub(super) fn task(&self, steps: bool) -> Task {
         match () {

@@ -184,9 +184,8 @@ class WorkerLanes:
         program: Sequence[str | os.PathLike[str]],
         hellos: Sequence[bytes],
         ranges: Sequence[tuple[int, int]],
-        launch_at_start: int,
+        launches: tuple[int, int],
         timeouts: tuple[float | None, float | None],
-        max_launching: int,
         together: bool,
     ) -> WorkerLanes: ...
     @property

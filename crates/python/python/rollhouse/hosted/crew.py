@@ -112,7 +112,7 @@ class Crew:
         program = [executable, "-c", _BOOT, json.dumps(told), str(os.getpid())]
         self.launched = 1 if alike else workers
         self.lanes = _native.WorkerLanes(
-            program, hellos, self.ranges, self.launched, (launch_timeout, connect.timeout), max(2, cores()), together
+            program, hellos, self.ranges, (self.launched, max(2, cores())), (launch_timeout, connect.timeout), together
         )
         self._setups: list[bytes] = []
 
