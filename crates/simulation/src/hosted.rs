@@ -97,7 +97,7 @@ impl Hosted {
     /// Notes what a request of that kind did to episodes.
     fn note(&mut self, kind: FrameKind, request: &FrameRequest, answer: Option<&Bytes>, ledger: &mut Ledger) {
         // What is stepped in virtual time is at least as far apart as the age at which chunks are closed.
-        self.owned.flush().expect("an engine of one thread");
+        self.owned.hand_over(Duration::MAX).expect("an engine of one thread");
         let Some(answer) = answer else { return self.tell(ledger) };
         let (answered, contents) = (header_of(answer), &answer[HEADER_BYTES..]);
         let (columns, sidecar) = contents.split_at(answered.columns as usize);
