@@ -158,9 +158,11 @@ mod tests {
         check(&request).err().map(|refusal| refusal.message)
     }
 
+    type Change = fn(&mut LaneSettings);
+
     #[test]
     fn what_lanes_that_step_together_do_not_do_is_refused_by_name() {
-        let changes: [(&str, fn(&mut LaneSettings)); 4] = [
+        let changes: [(&str, Change); 4] = [
             ("autoreset SameStep", |settings| settings.autoreset = AutoresetMode::SameStep),
             ("max_episode_steps", |settings| settings.max_episode_steps = Some(0)),
             ("deterministic", |settings| settings.deterministic = Some(true)),

@@ -44,7 +44,7 @@ impl Cluster {
             }
             Stage::Ended { .. } => {
                 let status = self.pools.get(&id).map(|pool| self.status_of(pool)).unwrap_or_default();
-                out.answer(ticket, Reply::PoolClosed(status));
+                out.answer(ticket, Reply::PoolClosed(Box::new(status)));
             }
             Stage::Closing { .. } if pool.waiters.len() >= MAX_WAITERS => {
                 let message = format!("{MAX_WAITERS} requests wait for pool {id}, which is as many as may");
@@ -145,7 +145,7 @@ impl Cluster {
         let waiters: Vec<Ticket> = std::mem::take(&mut pool.waiters);
         let status = self.pools.get(&id).map(|pool| self.status_of(pool)).unwrap_or_default();
         for ticket in waiters {
-            out.answer(ticket, Reply::PoolClosed(status.clone()));
+            out.answer(ticket, Reply::PoolClosed(Box::new(status.clone())));
         }
         self.pools.end(id, true);
     }

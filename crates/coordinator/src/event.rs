@@ -205,7 +205,7 @@ pub enum Reply {
     /// The answer to [`Event::ReplaceSession`].
     SessionReplaced(Box<SessionReplaced>),
     /// The answer to [`Event::ClosePool`]: the pool's status at the end.
-    PoolClosed(PoolStatus),
+    PoolClosed(Box<PoolStatus>),
     /// The answer to [`Event::Drain`] and [`Event::Undrain`].
     Done,
     /// The answer to any request that is refused.

@@ -382,8 +382,8 @@ async fn ask(service: &Service, what: ClusterRequest, mut responder: Responder) 
         Ok(Reply::SessionReplaced(replaced)) => responder.respond(Ok(*replaced)).await,
         Ok(Reply::PoolClosed(status)) => {
             let status = match closed {
-                Some(pool) => service.store.confirm(pool, status),
-                None => status,
+                Some(pool) => service.store.confirm(pool, *status),
+                None => *status,
             };
             responder.respond(Ok(status)).await
         }

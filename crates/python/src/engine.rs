@@ -623,12 +623,7 @@ impl NativeLanes {
         }
         rows.add_to(&infos, &self.shapes)?;
         words::add_further(&infos, &said, count, |row| rows.has_begun(row, self.rules.same_step))?;
-        state.reasons.retain(|(lane, _)| !received.lanes.contains(&(*lane as u32)));
-        for &lane in &received.lanes {
-            if let Some(untold) = state.losses.get_mut(lane as usize) {
-                *untold = None;
-            }
-        }
+        state.forget_losses(&received.lanes);
         let truncated = flags(py, count, |flags| {
             for ((flag, &truncated), &lane) in flags.iter_mut().zip(&received.truncated).zip(&received.lanes)
             {
@@ -649,6 +644,16 @@ impl NativeLanes {
 }
 
 impl LanesState {
+    /// Forgets the losses of lanes of which Python has been told.
+    fn forget_losses(&mut self, lanes: &[u32]) {
+        self.reasons.retain(|(lane, _)| !lanes.contains(&(*lane as u32)));
+        for &lane in lanes {
+            if let Some(untold) = self.losses.get_mut(lane as usize) {
+                *untold = None;
+            }
+        }
+    }
+
     #[inline]
     fn inner(&mut self, py: Python<'_>) -> PyResult<&mut Lanes> {
         match &mut self.inner {

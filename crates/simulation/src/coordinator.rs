@@ -306,7 +306,7 @@ impl Coordinator {
             let of_its_own = match &action {
                 Action::Answer { ticket: to, reply: Reply::PoolClosed(status) } if *to != ticket => {
                     let pool = self.closes[to];
-                    if self.store.confirm(pool, status.clone()).shipped {
+                    if self.store.confirm(pool, (**status).clone()).shipped {
                         ctx.ledger.shipped(pool);
                     }
                     let is_claimed = |gone: &GoneSession| gone.incarnation.term < self.cluster.term();

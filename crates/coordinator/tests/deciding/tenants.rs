@@ -31,7 +31,7 @@ impl Stage {
     fn close_as(&mut self, owner: &str, pool: RunId) -> Result<PoolStatus, Refusal> {
         let ticket = self.ticket();
         match self.tell(Event::ClosePool { ticket, asker: asker(owner), pool }) {
-            Some(Reply::PoolClosed(status)) => Ok(status),
+            Some(Reply::PoolClosed(status)) => Ok(*status),
             Some(Reply::Refused(refusal)) => Err(refusal),
             other => panic!("{other:?}"),
         }
