@@ -67,7 +67,7 @@ def test_what_a_lane_does_not_say_is_not_there_and_what_it_said_at_its_reset_sta
         "step": [{"path": "speed", **number}, {"path": "lives", "dtype": "int64", "shape": []}],
         "first": [{"path": "lives", "dtype": "int64", "shape": []}],
     }
-    lanes = LaneInfos(infos, [0, 1, 2, 3, 4], array)
+    lanes = LaneInfos(infos, [0, 1, 2, 3, 4], None, array)
     lanes.first(1, {"lives": 3})
     lanes.step(1, {"speed": 0.5, "lives": 2, "goal": {"near": 1.0}})
     assert memory[4].tolist() == [[False] * 4, [True] * 4]
