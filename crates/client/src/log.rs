@@ -348,12 +348,12 @@ impl SessionLog {
         let lanes = (0u32..).zip(&self.lanes).map(|(number, lane)| {
             let mut events = VecDeque::new();
             let idle = lane.episodes.back().is_none_or(|episode| episode.ended.is_some());
-            let mut told: &Given = &None;
+            let mut last: &Given = &None;
             for episode in &lane.episodes {
-                tell_given(&mut told, &episode.options, &mut events);
+                add_given(&mut last, &episode.options, &mut events);
                 self.events_of(episode, &mut events);
             }
-            tell_given(&mut told, &lane.options, &mut events);
+            add_given(&mut last, &lane.options, &mut events);
             let lost = |held| Event::Lost { next: lane.next, start: lane.fresh_start(number), held };
             if lane.cut {
                 cut.push(number);
@@ -511,9 +511,9 @@ impl LaneLog {
 }
 
 /// Adds options that a lane has from then on, unless it has them already.
-fn tell_given<'a>(told: &mut &'a Given, options: &'a Given, events: &mut VecDeque<Event>) {
-    if let Some(given) = options.as_ref().filter(|_| !same(told, options)) {
-        *told = options;
+fn add_given<'a>(last: &mut &'a Given, options: &'a Given, events: &mut VecDeque<Event>) {
+    if let Some(given) = options.as_ref().filter(|_| !same(last, options)) {
+        *last = options;
         events.push_back(Event::Given(given.clone()));
     }
 }

@@ -72,7 +72,7 @@ impl Block {
         let range = self.lanes.rows().clone();
         rows.with_block(&range, |columns| keep_observations(columns, self.lanes.all(), range.len()));
         let mut actions = ColumnData::zeros(past.dtype, range.len() * past.elements);
-        // Together, because an env may have to be made anew for them, which it can be while no lane plays.
+        // All lanes at once: an env that has to be made with them can be replaced only while no lane plays.
         self.give_again(&past.take_first_given())?;
         loop {
             let stepped = self.prepare(rows, past, turn)?;
@@ -143,7 +143,7 @@ impl Block {
             return Ok(());
         }
         let Some(env) = self.maker.make_anew(&options) else {
-            let message = "its lanes are made together, and cannot be made anew one by one".to_owned();
+            let message = "its lanes are made together, and none can be replaced alone".to_owned();
             return Err(OptionsError::Make { lane: self.lanes.row(0), message }.into());
         };
         let remade = self.carried(lanes, options, env)?;
