@@ -14,6 +14,8 @@ pub(crate) struct Progress {
     running: Vec<(String, Instant)>,
     /// Tests that have ended, with the time that each took.
     pub(crate) took: Vec<(Duration, String)>,
+    /// Names of the tests that have failed.
+    pub(crate) failed: Vec<String>,
     pub(crate) tally: Tally,
     threads: usize,
     listed: u64,
@@ -24,7 +26,8 @@ impl Progress {
     pub(crate) fn new(listed: Vec<String>, threads: usize) -> Self {
         let all = listed.len() as u64;
         let waiting = listed.into();
-        Self { waiting, running: Vec::new(), took: Vec::new(), tally: Tally::default(), threads, listed: all }
+        let (running, took, failed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { waiting, running, took, failed, tally: Tally::default(), threads, listed: all }
     }
 
     /// Takes in a line of the program's that came now. Returns whether it is about one test.
@@ -37,8 +40,11 @@ impl Progress {
             return false;
         };
         // What runs for long is named, too.
-        let test = rest.rsplit_once(" ... ").map_or("", |(test, _)| test);
+        let (test, result) = rest.rsplit_once(" ... ").unwrap_or_default();
         let test = test.strip_suffix(" - should panic").unwrap_or(test);
+        if result == "FAILED" {
+            self.failed.push(test.to_owned());
+        }
         if let Some(at) = self.running.iter().position(|(name, _)| name == test) {
             let (name, began) = self.running.swap_remove(at);
             self.took.push((now.saturating_duration_since(began), name));
@@ -150,6 +156,7 @@ mod tests {
         let took = |seconds, name: &str| (Duration::from_secs(seconds), name.to_owned());
         assert_eq!(progress.took, [took(3, "b"), took(1, "c"), took(7, "a"), took(5, "d")]);
         assert_eq!((progress.lost(), progress.running().len()), (0, 0));
+        assert_eq!(progress.failed, ["a"]);
     }
 
     #[test]

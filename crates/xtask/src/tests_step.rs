@@ -69,6 +69,9 @@ struct Run<'a> {
 struct Sum {
     tally: Tally,
     took: Vec<(Duration, String)>,
+    /// Tests that failed, and what their programs printed of it: shown last, where it is looked for.
+    failed: Vec<String>,
+    failures: Vec<String>,
     /// What went wrong, beside tests that failed.
     wrong: Vec<String>,
 }
@@ -116,6 +119,13 @@ impl Run<'_> {
             Ok(killed @ Ended::Killed(_)) => Some(killed.to_string()),
             Err(error) => Some(format!("{}: {error}", line(&command))),
         };
+        if !progress.failed.is_empty() {
+            let begin = rest.iter().position(|line| line == "failures:").unwrap_or(0);
+            let mut failures = rest.split_off(begin);
+            failures.truncate(MAX_LINES_OF_FAILURES);
+            let failures = format!("{name}:\n    {}", failures.join("\n    "));
+            self.sum.lock().unwrap_or_else(PoisonError::into_inner).failures.push(failures);
+        }
         self.add(name, progress, wrong);
     }
 
@@ -127,6 +137,7 @@ impl Run<'_> {
         } else if progress.lost() > 0 {
             sum.wrong.push(format!("{name}: {} of its tests have no result", progress.lost()));
         }
+        sum.failed.extend(progress.failed.iter().map(|test| format!("{name}: {test} failed")));
         sum.took.extend(progress.took.into_iter().map(|(took, test)| (took, format!("{name}: {test}"))));
     }
 }
@@ -137,8 +148,9 @@ impl Sum {
         let slowest = self.took.iter().take(SLOWEST);
         let slowest = slowest.map(|(took, test)| format!("{:>7.1} s  {test}", took.as_secs_f64()));
         show(&format!("\nthe slowest tests:\n{}", slowest.collect::<Vec<_>>().join("\n")));
+        self.failures.iter().for_each(|failures| show(&format!("\n{failures}")));
         let mut found = self.tally.to_string();
-        for wrong in &self.wrong {
+        for wrong in self.failed.iter().chain(&self.wrong) {
             found = format!("{found}; {wrong}");
         }
         if self.tally.failed > 0 || !self.wrong.is_empty() {
@@ -154,6 +166,9 @@ impl Sum {
 /// Number of tests that are shown as the slowest.
 const SLOWEST: usize = 20;
 
+/// Number of lines of a program about its failed tests that are shown again at the end.
+const MAX_LINES_OF_FAILURES: usize = 120;
+
 /// Shows lines in one piece, whatever else is shown at the time.
 fn show(text: &str) {
     eprintln!("{text}");
@@ -165,7 +180,7 @@ mod tests {
 
     fn sum(tally: Tally, wrong: &[&str]) -> Outcome {
         let wrong = wrong.iter().map(|&wrong| wrong.to_owned()).collect();
-        Sum { tally, took: Vec::new(), wrong }.outcome()
+        Sum { tally, wrong, ..Sum::default() }.outcome()
     }
 
     #[test]
