@@ -1,5 +1,7 @@
 //! A rollout: lanes stepped by a node-side policy until a goal is reached.
 
+mod first_done;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +12,7 @@ use rollhouse_host::ConnectWatch;
 use rollhouse_policy::{Act, Builtin, Policy};
 use rollhouse_replay::{PolicyInfo, RunHeader, RunRecorder};
 
+use self::first_done::FirstDone;
 use crate::live::Camera;
 use crate::{Cancel, Progress, RolloutError};
 
@@ -148,6 +151,10 @@ impl Rollout {
             let seed = self.seed.wrapping_add(u64::from(self.engine.first_lane));
             // Those are seeded once.
             engine.reset(&if together { Reset::seeded(seed, self.engine.lanes) } else { Reset::all() })?;
+        }
+        if self.env.is_late() && !EnvKind::steps_together(&self.env.spec().id) {
+            let (first_lane, goal) = (self.engine.first_lane, self.goal);
+            return FirstDone::new(engine, policy, first_lane, goal)?.play(progress, cancel);
         }
         let (live, mut camera) = (progress.live(), Camera::default());
         let mut shown = Instant::now();

@@ -1,12 +1,14 @@
 //! Rollouts through the node: goals, cancelling, and every way in which one can fail.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Goal, Interruption, Outcome, Space};
 use rollhouse_engine::EngineConfig;
+use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{Env, EnvEntry, Generator, Registry, StepResult};
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_policy::Builtin;
@@ -231,4 +233,72 @@ fn a_thread_of_the_engine_that_hangs_is_told_as_a_hang_too() {
 fn lanes_that_cannot_be_made_fail_the_session_with_the_reason() {
     let exit = exit_of(rollout(cartpole(), 0, Goal::Batches(1)));
     assert!(matches!(&*exit, Exit::Failed(RolloutError::Engine(_))), "{exit:?}");
+}
+
+#[test]
+fn late_lanes_play_what_lanes_of_a_kernel_play_whatever_the_order_in_which_they_finish() {
+    let kernel = finished(rollout(cartpole(), 70, Goal::Episodes(203))).stats;
+    for seed in 0..3 {
+        let late = late(&cartpole(), Timing { seed, ..Timing::default() });
+        assert_eq!(finished(rollout(Arc::clone(&late), 70, Goal::Episodes(203))).stats, kernel, "{seed}");
+        let batches = |env| finished(rollout(env, 3, Goal::Batches(100))).stats;
+        assert_eq!(batches(late), batches(cartpole()), "{seed}");
+    }
+}
+
+/// Symptom: in a rollout of Python envs all lanes waited for the slowest. Cause: they were stepped together. Fix: a late
+/// lane goes on as soon as its row is there.
+#[test]
+fn a_slow_late_lane_holds_no_other_lane_of_its_rollout_up() {
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let (made, seen) = (AtomicUsize::new(0), Arc::clone(&steps));
+    let spec = counter(|| ()).spec().clone();
+    let entry = EnvEntry::per_lane(spec, move |_| {
+        Ok(Numbered { number: made.fetch_add(1, Ordering::Relaxed), step: 0, steps: Arc::clone(&seen) })
+    });
+    let entry = late(&Arc::new(entry), Timing { last: Some(0), ..Timing::default() });
+    steps.lock().unwrap().clear();
+    finished(rollout(entry, 4, Goal::Batches(9)));
+    let steps = steps.lock().unwrap();
+    let (others, slow) = steps.split_at(3 * 9);
+    assert!(others.iter().all(|&lane| lane != 0) && slow == [0; 9], "{steps:?}");
+}
+
+#[test]
+fn late_lanes_that_are_lost_come_back_and_their_episodes_are_played_in_full() {
+    let panics = late(&counter(|| panic!("the third episode")), Timing::default());
+    let stats = finished(rollout(panics, 3, Goal::Episodes(12))).stats;
+    assert!(stats.outcomes[usize::from(Outcome::Interrupted(Interruption::Crashed).code())] > 0);
+    assert_eq!(stats.outcomes.iter().sum::<u64>(), 12);
+}
+
+/// Says the number of its lane at each step.
+struct Numbered {
+    number: usize,
+    step: u32,
+    steps: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Env for Numbered {
+    fn reset(&mut self, _: &mut Generator, obs: &mut [ColumnMut<'_>]) {
+        self.step = 0;
+        show(self.step, obs);
+    }
+
+    fn step(
+        &mut self,
+        _: &mut Generator,
+        _: ColumnRef<'_>,
+        obs: &mut [ColumnMut<'_>],
+        _: &mut [ColumnMut<'_>],
+    ) -> StepResult {
+        self.steps.lock().unwrap().push(self.number);
+        self.step += 1;
+        show(self.step, obs);
+        StepResult { reward: 1.0, terminated: self.step == 10, truncated: false }
+    }
+
+    fn state_hash(&self) -> u32 {
+        self.step
+    }
 }

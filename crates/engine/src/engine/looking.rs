@@ -24,6 +24,11 @@ impl Engine {
         status.lost().has(lane).then_some(if hung { Interruption::Hung } else { Interruption::Crashed })
     }
 
+    /// Returns whether a lane has played its quota, and stands still.
+    pub fn has_played(&self, lane: usize) -> bool {
+        self.status.get(lane / BLOCK_LANES).is_some_and(|status| status.retired().has(lane % BLOCK_LANES))
+    }
+
     /// Returns what a lane says in words. Lanes that finish when they finish do so, also while others are under way.
     ///
     /// # Errors
