@@ -12,7 +12,7 @@ use rollhouse_engine::Reset;
 use rollhouse_tests::{Cluster, Running, json_lines, succeed};
 use rollhouse_wire::{
     Attach, ClosePool, Connection as Link, Dialer, Expected, FrameHeader, FrameKind, FrameReader,
-    FrameWriter, Grant, Identity, OpenPool, PoolOpened, PoolStatus, ReplaceSession, Request, SessionReplaced,
+    FrameWriter, Grant, Identity, OpenPool, PoolOpened, PoolStatus, ReplaceSession, SessionReplaced,
     Settings, Spread, Trust,
 };
 use tokio::runtime::Runtime;
@@ -208,7 +208,7 @@ fn who_finishes_an_episode_twice_costs_nobody_else_an_episode() {
 
     let PoolRequest { lanes, settings, labels, spread, .. } = PoolRequest::new("CartPole-v1", 1);
     let open = OpenPool { pool: mean.new_pool_id().unwrap(), lanes, settings, labels, spread };
-    let opened: PoolOpened = mean.request(&Request::OpenPool(open.clone())).unwrap();
+    let opened: PoolOpened = mean.request(open.clone()).unwrap();
     let (dialer, runtime) = (stranger(&cluster), runtime());
     let mut play = |grant: &Grant, action| {
         let mut lane = runtime.block_on(Bare::attach(&dialer, &open, grant));
@@ -231,10 +231,10 @@ fn who_finishes_an_episode_twice_costs_nobody_else_an_episode() {
         node: first.node.clone(),
         replaces: false,
     };
-    let elsewhere: SessionReplaced = mean.request(&Request::ReplaceSession(again)).unwrap();
+    let elsewhere: SessionReplaced = mean.request(again).unwrap();
     assert_ne!(elsewhere.grant.node, first.node);
     play(&elsewhere.grant, 0);
-    let _closed: PoolStatus = mean.request(&Request::ClosePool(ClosePool { pool: open.pool })).unwrap();
+    let _closed: PoolStatus = mean.request(ClosePool { pool: open.pool }).unwrap();
     let run = pool.id();
     pool.close().unwrap();
 

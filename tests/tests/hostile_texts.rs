@@ -16,10 +16,10 @@ use rollhouse_replay::{Beside, End, PolicyInfo, RealDisk, Recorder, RecorderConf
 use rollhouse_tests::{Cluster, Folder, json_lines, succeed};
 use rollhouse_wire::{
     AdmitWatcher, Arrival, CertificateFiles, Changes, Dialer, EndCause, EnvelopeReader, EnvelopeWriter,
-    Expected, Heartbeat, HeartbeatTaken, Identity, Incarnation, LaneFrame, LanePosition, Listener,
-    LookAnswer, LookParams, NodeLoad, OpenSession, Peer, Refusal, RefusalCode, Register, Registered, Request,
-    SessionCounts, SessionEnd, SessionId, SessionOpened, SessionReport, Settings, Takes, Trust, Unfit,
-    UnfitReason, WatchOpened, WatcherAdmitted, new_pool_id,
+    Expected, Heartbeat, Identity, Incarnation, LaneFrame, LanePosition, Listener, LookAnswer, LookParams,
+    NodeLoad, OpenSession, Peer, Refusal, RefusalCode, Register, Registered, Request, SessionCounts,
+    SessionEnd, SessionId, SessionOpened, SessionReport, Settings, Takes, Trust, Unfit, UnfitReason,
+    WatchOpened, WatcherAdmitted, new_pool_id,
 };
 use tokio::sync::oneshot;
 
@@ -73,18 +73,18 @@ async fn take_part(identity: Arc<Identity>, name: String, coordinator: String, j
     tokio::spawn(serve(listener, Arc::clone(&open)));
     let dialer = Dialer::new(identity, Settings::default(), HOSTILE);
     let connection = dialer.dial(&coordinator, &Expected::COORDINATOR, None).await.unwrap();
-    let _in: Registered = connection.call(&registration(&name, address), PATIENCE).await.unwrap();
+    let _in: Registered = connection.call(registration(&name, address), PATIENCE).await.unwrap();
     tokio::spawn(answer(connection.requests(), Arc::clone(&open)));
     joined.send(()).unwrap();
     for number in 1.. {
-        let beat = Request::Heartbeat(heartbeat(number, &open.lock().unwrap()));
-        let Ok(_) = connection.call::<HeartbeatTaken>(&beat, PATIENCE).await else { return };
+        let beat = heartbeat(number, &open.lock().unwrap());
+        let Ok(_) = connection.call(beat, PATIENCE).await else { return };
         tokio::time::sleep(BEAT).await;
     }
 }
 
-fn registration(name: &str, address: String) -> Request {
-    Request::Register(Register {
+fn registration(name: &str, address: String) -> Register {
+    Register {
         node: name.to_owned(),
         boot: 1,
         address,
@@ -98,7 +98,7 @@ fn registration(name: &str, address: String) -> Request {
         term: 0,
         seen: None,
         program: HOSTILE.to_owned(),
-    })
+    }
 }
 
 fn heartbeat(number: u64, open: &[OpenSession]) -> Heartbeat {

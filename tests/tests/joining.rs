@@ -10,8 +10,7 @@ use rollhouse_core::ColumnMut;
 use rollhouse_engine::Reset;
 use rollhouse_tests::{Cluster, Done, Service, json_lines, rollhouse, run, succeed};
 use rollhouse_wire::{
-    Dialer, Drain, Expected, Identity, JoinTerms, JoinedFolder, NewToken, Request, Role, Settings,
-    TokenStore, Trust,
+    Dialer, Drain, Expected, Identity, JoinTerms, JoinedFolder, NewToken, Role, Settings, TokenStore, Trust,
 };
 
 /// A cluster whose coordinator lets nodes in, whose certificates hold so long.
@@ -339,8 +338,8 @@ fn who_has_a_join_token_looks_at_nothing_opens_nothing_and_drains_nobody() {
         let dialer = Dialer::new(identity, Settings::default(), "join");
         let at = format!("{}:{}", address.host, address.port);
         let link = dialer.dial(&at, &Expected::COORDINATOR, address.token.as_deref()).await.unwrap();
-        let asked = Request::Drain(Drain { node: "one".to_owned() });
-        let refused = link.call::<rollhouse_wire::Done>(&asked, Duration::from_secs(20)).await.unwrap_err();
+        let asked = Drain { node: "one".to_owned() };
+        let refused = link.call(asked, Duration::from_secs(20)).await.unwrap_err();
         assert!(refused.to_string().contains("may not ask for"), "{refused}");
     });
 }

@@ -16,7 +16,7 @@ use rollhouse_replay::limits::EPISODE_EXPANDED_BYTES;
 use rollhouse_replay::{Beside, End, PolicyInfo, RealDisk, Recorder, RecorderConfig, Row, RunHeader};
 use rollhouse_tests::{Cluster, Done, Folder, rollhouse, segment_bytes, succeed};
 use rollhouse_wire::limits::{MAX_OPEN_REQUESTS, MAX_UNTAKEN_BYTES};
-use rollhouse_wire::{Dialer, Expected, Identity, Request, Settings, StoreEpisodes, StoreQuery, Trust};
+use rollhouse_wire::{Dialer, Expected, Identity, Settings, StoreQuery, Trust};
 
 /// Most memory that a process has had, in bytes; `None` once it has ended.
 fn most_memory(process: u32) -> Option<u64> {
@@ -59,20 +59,19 @@ fn connections_that_take_no_answers_cost_a_coordinator_no_more_than_each_may_lea
     // What a peer takes by itself is little.
     let narrow = Settings { stream_window: 16 << 10, ..Settings::default() };
     let dialer = Dialer::new(Identity::load(trust, None).unwrap(), narrow, "takes nothing");
-    let query =
-        Request::StoreQuery(StoreQuery { sort: "name".to_owned(), limit: 1000, ..StoreQuery::default() });
+    let query = StoreQuery { sort: "name".to_owned(), limit: 1000, ..StoreQuery::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let before = most_memory(coordinator.id()).unwrap();
     let (page, after) = runtime.block_on(async {
         let dial = |token| dialer.dial(&address, &Expected::COORDINATOR, Some(token));
         let honest = dial(&others).await.unwrap();
-        let page: StoreEpisodes = honest.call(&query, PATIENCE).await.unwrap();
+        let page = honest.call(query.clone(), PATIENCE).await.unwrap();
         let (mut untaken, mut connections) = (Vec::new(), Vec::new());
         for _ in 0..CONNECTIONS {
             let connection = dial(&theirs).await.unwrap();
             for _ in 0..MAX_OPEN_REQUESTS {
                 // One that has no place is refused, which is an answer as well.
-                if let Ok(mut call) = connection.open(&query).await {
+                if let Ok(mut call) = connection.open(&query.clone().into()).await {
                     call.finish().unwrap();
                     untaken.push(call);
                 }
@@ -80,7 +79,7 @@ fn connections_that_take_no_answers_cost_a_coordinator_no_more_than_each_may_lea
             connections.push(connection);
         }
         // Another owner is answered all the same.
-        let _page: StoreEpisodes = honest.call(&query, PATIENCE).await.unwrap();
+        let _page = honest.call(query.clone(), PATIENCE).await.unwrap();
         (page, most_memory(coordinator.id()).unwrap())
     });
     assert_eq!(page.episodes.len(), 1000);

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::Frame;
-use rollhouse_core::msgpack::Message;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, EnvSpec, Outcome, RunId, StepColumns};
 use rollhouse_engine::Image;
 use rollhouse_engine::{AttributeValue, LaneWords, Method, Received, Reset, SchemaAnswer, StatisticsAnswer};
 use rollhouse_wire::{
-    AuditPage, AuditQuery, ClusterStatus, EnvList, NodeList, OpenPool, PoolOpened, PoolStatus, Request,
+    Asks, AuditPage, AuditQuery, ClusterStatus, EnvList, NodeList, OpenPool, PoolOpened, PoolStatus,
     SessionList, StoreRepaired,
 };
 
@@ -204,7 +203,7 @@ impl Cluster {
     ///
     /// # Errors
     /// See [`RequestError`].
-    pub fn request<T: Message>(&self, request: &Request) -> Result<T, RequestError> {
+    pub fn request<R: Asks>(&self, request: R) -> Result<R::Answer, RequestError> {
         self.run(self.inner.request(request))
     }
 

@@ -5,13 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::msgpack::Message;
 use rollhouse_core::{Pauses, RunId, jitter};
 use rollhouse_wire::{
-    AuditPage, AuditQuery, CallError, CallId, CertificateFiles, CloseCode, ClosePool, ClusterStatus,
+    Asks, AuditPage, AuditQuery, CallError, CallId, CertificateFiles, CloseCode, ClosePool, ClusterStatus,
     Connection, DialError, Dialer, Done, Drain, EnvList, Identity, ListAfter, NodeList, NodeStatus,
     OfferedEnv, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request, SessionList,
-    SessionStatus, Settings, Trust, Undrain, UnreadAnswer, new_pool_id,
+    SessionStatus, Settings, StatusRequest, Trust, Undrain, UnreadAnswer, new_pool_id,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -158,7 +157,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn open_collecting(&self, open: OpenPool) -> Result<PoolOpened, RequestError> {
-        self.request(&Request::OpenPool(open)).await
+        self.request(open).await
     }
 
     /// Returns an overview of the cluster.
@@ -166,7 +165,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn status(&self) -> Result<ClusterStatus, RequestError> {
-        self.request(&Request::Status).await
+        self.request(StatusRequest {}).await
     }
 
     /// Returns the nodes, by name, the first [`MAX_LISTED`] of them.
@@ -183,8 +182,7 @@ impl AsyncCluster {
     /// See [`RequestError`].
     pub async fn first_nodes(&self, most: usize) -> Result<NodeList, RequestError> {
         let parts = |NodeList { nodes, omitted }| (nodes, omitted);
-        let ask = |after| Request::Nodes(ListAfter { after });
-        let (nodes, omitted) = self.pages(most, ask, parts, |node: &NodeStatus| node.node.clone()).await?;
+        let (nodes, omitted) = self.pages(most, parts, |node: &NodeStatus| node.node.clone()).await?;
         Ok(NodeList { nodes, omitted })
     }
 
@@ -202,8 +200,7 @@ impl AsyncCluster {
     /// See [`RequestError`].
     pub async fn first_envs(&self, most: usize) -> Result<EnvList, RequestError> {
         let parts = |EnvList { envs, omitted }| (envs, omitted);
-        let ask = |after| Request::Envs(ListAfter { after });
-        let (envs, omitted) = self.pages(most, ask, parts, OfferedEnv::place).await?;
+        let (envs, omitted) = self.pages(most, parts, OfferedEnv::place).await?;
         Ok(EnvList { envs, omitted })
     }
 
@@ -221,24 +218,25 @@ impl AsyncCluster {
     /// See [`RequestError`].
     pub async fn first_sessions(&self, most: usize) -> Result<SessionList, RequestError> {
         let parts = |SessionList { sessions, omitted }| (sessions, omitted);
-        let ask = |after| Request::Sessions(ListAfter { after });
         let key = |session: &SessionStatus| session.report.session;
-        let (sessions, omitted) = self.pages(most, ask, parts, key).await?;
+        let (sessions, omitted) = self.pages(most, parts, key).await?;
         Ok(SessionList { sessions, omitted })
     }
 
     /// Asks for the pages of a list until there are `most` items, or all; returns them and the number of the others.
-    async fn pages<L: Message, T, K: Ord>(
+    async fn pages<L, T, K: Ord>(
         &self,
         most: usize,
-        ask: impl Fn(Option<K>) -> Request,
         parts: impl Fn(L) -> (Vec<T>, u32),
         key: impl Fn(&T) -> K,
-    ) -> Result<(Vec<T>, u32), RequestError> {
-        let (mut items, mut omitted) = parts(self.request(&ask(None)).await?);
+    ) -> Result<(Vec<T>, u32), RequestError>
+    where
+        ListAfter<K>: Asks<Answer = L>,
+    {
+        let (mut items, mut omitted) = parts(self.request(ListAfter { after: None }).await?);
         while omitted > 0 && items.len() < most {
             let Some(last) = items.last().map(&key) else { break };
-            let (page, left) = parts(self.request(&ask(items.last().map(&key))).await?);
+            let (page, left) = parts(self.request(ListAfter { after: items.last().map(&key) }).await?);
             // An earlier coordinator gives the first page again, and the last one may be of what fits into no message.
             if page.first().is_none_or(|first| key(first) <= last) {
                 break;
@@ -256,7 +254,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn pool_status(&self, pool: RunId) -> Result<PoolStatus, RequestError> {
-        self.request(&Request::PoolStatus(PoolStatusRequest { pool, keep: false })).await
+        self.request(PoolStatusRequest { pool, keep: false }).await
     }
 
     /// Returns the state of a pool that plays by itself, and says that it is still wanted. After the first such call
@@ -266,7 +264,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn keep_pool(&self, pool: RunId) -> Result<PoolStatus, RequestError> {
-        self.request(&Request::PoolStatus(PoolStatusRequest { pool, keep: true })).await
+        self.request(PoolStatusRequest { pool, keep: true }).await
     }
 
     /// Ends a pool, with any kind of stepping: its sessions are closed, open episodes end as `cancelled`. The owner of
@@ -275,7 +273,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn close_pool(&self, pool: RunId) -> Result<PoolStatus, RequestError> {
-        self.request(&Request::ClosePool(ClosePool { pool })).await
+        self.request(ClosePool { pool }).await
     }
 
     /// Ends a pool as [`AsyncCluster::close_pool`] does, and waits until the store has everything that it recorded or has
@@ -309,7 +307,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn drain(&self, node: impl Into<String>) -> Result<(), RequestError> {
-        let Done {} = self.request(&Request::Drain(Drain { node: node.into() })).await?;
+        let Done {} = self.request(Drain { node: node.into() }).await?;
         Ok(())
     }
 
@@ -318,7 +316,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn audit(&self, query: AuditQuery) -> Result<AuditPage, RequestError> {
-        self.request(&Request::Audit(query)).await
+        self.request(query).await
     }
 
     /// Withdraws a request to drain: the node takes new sessions again, unless it has ended or is stopping.
@@ -326,7 +324,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn undrain(&self, node: impl Into<String>) -> Result<(), RequestError> {
-        let Done {} = self.request(&Request::Undrain(Undrain { node: node.into() })).await?;
+        let Done {} = self.request(Undrain { node: node.into() }).await?;
         Ok(())
     }
 
@@ -336,9 +334,9 @@ impl AsyncCluster {
     ///
     /// # Errors
     /// See [`RequestError`].
-    pub async fn request<T: Message>(&self, request: &Request) -> Result<T, RequestError> {
-        let call = CallId::generate();
-        let answer = self.asked(call, request).await?;
+    pub async fn request<R: Asks>(&self, request: R) -> Result<R::Answer, RequestError> {
+        let (call, request) = (CallId::generate(), request.into());
+        let answer = self.asked(call, &request).await?;
         answer.read().map_err(|error| RequestError::Call { call, error })
     }
 

@@ -15,7 +15,7 @@ use rollhouse_engine::ActionCheck;
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
     Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PoolOpened, PoolStatus,
-    Refusal, RefusalCode, Request, Spread,
+    Refusal, RefusalCode, Spread,
 };
 use tokio::time::Instant;
 
@@ -153,7 +153,7 @@ impl AsyncCluster {
         self.network().tidy();
         let id = self.new_pool_id().await.map_err(OpenError::Request)?;
         let transport = request.transport.unwrap_or(usual);
-        let opened = self.request(&Request::OpenPool(request.open(id))).await.map_err(OpenError::Request)?;
+        let opened = self.request(request.open(id)).await.map_err(OpenError::Request)?;
         let mut made = AsyncPool::new(self.clone(), id, &request, opened, timeout, transport);
         if let Ok(pool) = &mut made {
             pool.attach().await;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rollhouse_core::RunId;
 use rollhouse_wire::{
-    CallError, CallId, Connection, EndCause, FrameHeader, FrameKind, LostLane, PoolStatus, Request,
-    SessionReplaced,
+    Asks, CallError, CallId, Connection, EndCause, FrameHeader, FrameKind, LostLane, PoolStatus,
+    ReplaceSession,
 };
 use tokio::time::Instant;
 
@@ -208,12 +208,12 @@ impl PoolSession {
     /// Asks the coordinator for another place, once.
     async fn place(&mut self, way: &Way<'_>) -> SessionEvent {
         self.session.keep_posted(self.link.in_place().and_then(|link| link.posted()));
-        let request = Request::ReplaceSession(self.session.place_request());
+        let request = self.session.place_request();
         let ask = async {
             let connection = way.network.coordinator().await.map_err(|error| NoPlace::of_dial(&error))?;
             let call = CallId::generate();
-            let asked = connection.call_for::<SessionReplaced>(&request, Some(call), PLACE_WITHIN);
-            call.traced(request.word(), asked).await.map_err(|error| match error {
+            let asked = connection.call_for(request, Some(call), PLACE_WITHIN);
+            call.traced(ReplaceSession::WORD, asked).await.map_err(|error| match error {
                 CallError::Refused(refusal) => NoPlace::of_call(CallError::Refused(refusal.of_call(call))),
                 error => NoPlace::of_call(error),
             })
@@ -339,10 +339,9 @@ async fn ask_when_silent(
 
 /// Asks the coordinator for the state of the session's pool; `None` if it does not answer in time.
 async fn ask(network: &Network, inquiry: &Inquiry) -> Option<PoolStatus> {
-    let request = Request::PoolStatus(inquiry.question());
     let asked = async {
         let connection = network.coordinator().await.ok()?;
-        connection.call::<PoolStatus>(&request, INQUIRY_DEADLINE).await.ok()
+        connection.call(inquiry.question(), INQUIRY_DEADLINE).await.ok()
     };
     tokio::time::timeout(INQUIRY_DEADLINE, asked).await.ok()?
 }

@@ -6,7 +6,7 @@ use rollhouse_core::EpisodeName;
 use rollhouse_core::msgpack::Message;
 use rollhouse_wire::{
     Attach, Attached, CallId, EndCause, FrameReader, FrameWriter, Grant, LaneFrame, LookAnswer, OpenReplay,
-    PauseParams, PlayParams, PoolOpened, PoolStatus, Request, SeekParams, SessionId, StepParams,
+    PauseParams, PlayParams, PoolStatus, SeekParams, SessionId, StepParams,
 };
 
 use crate::blocking::Cluster;
@@ -37,8 +37,7 @@ impl AsyncCluster {
     /// See [`WatchError`]: there is no such episode, no node has its env as it was, or none has room.
     pub async fn open_replay(&self, episode: EpisodeName) -> Result<AsyncReplay, WatchError> {
         let pool = self.new_pool_id().await?;
-        let open = Request::OpenReplay(OpenReplay { pool, episode: episode.to_string() });
-        let opened: PoolOpened = self.request(&open).await?;
+        let opened = self.request(OpenReplay { pool, episode: episode.to_string() }).await?;
         let session = SessionId { pool, index: 0 };
         let held = match opened.sessions.as_slice() {
             [grant] => self.hold(session, grant).await,

@@ -9,7 +9,7 @@ use rollhouse_wire::control::ControlError;
 use rollhouse_wire::{
     CallError, CallId, Connection, RefusalCode, Request, StoreData, StoreEpisodes, StoreLabel,
     StoreLabelChange, StoreLabelPage, StoreLabelPlace, StoreLabelled, StoreLabels, StoreList, StoreListing,
-    StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats,
+    StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats, StoreStatsRequest,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -22,7 +22,7 @@ use crate::remote_disk::StoreReader;
 impl StoreReader for Cluster {
     fn list(&self, path: &str, after: &str) -> io::Result<StoreListing> {
         let list = StoreList { path: path.to_owned(), after: after.to_owned() };
-        self.request(&Request::StoreList(list)).map_err(as_io)
+        self.request(list).map_err(as_io)
     }
 
     fn read(&self, path: &str, offset: u64, bytes: u32) -> io::Result<(Vec<u8>, u64)> {
@@ -38,7 +38,7 @@ impl Cluster {
     /// # Errors
     /// See [`RequestError`]. A coordinator that is older than this request refuses it as unsupported.
     pub fn query_store(&self, query: &StoreQuery) -> Result<StoreEpisodes, RequestError> {
-        self.request(&Request::StoreQuery(query.clone()))
+        self.request(query.clone())
     }
 
     /// Sets or removes a part of an episode's label, and returns the label as it is then. Durable on return. Blocks
@@ -58,7 +58,7 @@ impl Cluster {
             }
         };
         let label = StoreLabel { run, lane: key.lane, number: key.number, change };
-        let labelled: StoreLabelled = self.request(&Request::StoreLabel(label))?;
+        let labelled: StoreLabelled = self.request(label)?;
         Ok(label_of(&labelled))
     }
 
@@ -70,7 +70,7 @@ impl Cluster {
     pub fn labels(&self) -> Result<Labels, RequestError> {
         let (mut said, mut after) = (Vec::new(), None);
         loop {
-            let page: StoreLabelPage = match self.request(&Request::StoreLabels(StoreLabels { after })) {
+            let page: StoreLabelPage = match self.request(StoreLabels { after }) {
                 Err(error) if error.refusal() == Some(RefusalCode::Unsupported) => break,
                 page => page?,
             };
@@ -93,7 +93,7 @@ impl Cluster {
     /// # Errors
     /// The errors of [`Cluster::query_store`].
     pub fn store_stats(&self) -> Result<StoreStats, RequestError> {
-        self.request(&Request::StoreStats)
+        self.request(StoreStatsRequest {})
     }
 }
 
@@ -104,7 +104,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn repair_store(&self, path: impl Into<String>) -> Result<StoreRepaired, RequestError> {
-        self.request(&Request::StoreRepair(StoreRepair { path: path.into() })).await
+        self.request(StoreRepair { path: path.into() }).await
     }
 
     /// Returns a part of a file of the store, and the length of the whole file. Asks again while the coordinator is

@@ -9,7 +9,7 @@ use rollhouse_core::{AutoresetMode, ColumnData, ColumnSpec, EnvKind, Options, Re
 use rollhouse_replay::{Episode, Frame, PolicyInfo, RunHeader, SoFar, StepFrom, Steps};
 use rollhouse_wire::{
     CallError, CallId, DialError, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, LaneFrame,
-    LanePicture, LanePosition, LookAnswer, LookParams, OpenWatch, Refusal, ReplayOf, ReplayStanding, Request,
+    LanePicture, LanePosition, LookAnswer, LookParams, OpenWatch, Refusal, ReplayOf, ReplayStanding,
     SessionId, SoFar as SoFarAnswer, SoFarFrom, SoFarParams, SoFarRows, StepState, StreamLost,
     Watch as WatchRequest, WatchGrant, WatchOpened,
 };
@@ -64,8 +64,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`WatchError`].
     pub async fn watch(&self, session: SessionId) -> Result<AsyncWatch, WatchError> {
-        let grant: WatchGrant =
-            self.request(&Request::Watch(WatchRequest { session })).await.map_err(WatchError::Request)?;
+        let grant: WatchGrant = self.request(WatchRequest { session }).await.map_err(WatchError::Request)?;
         let node = self.network().node_at(&grant.node, &grant.address).await.map_err(WatchError::Node)?;
         let open = OpenWatch {
             pool: session.pool,

@@ -143,8 +143,8 @@ fn a_pool_of_4096_lanes_opens_and_closes(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| {
         runtime.block_on(async {
             let request = trainer.pool(4096);
-            let close = Request::ClosePool(rollhouse_wire::ClosePool { pool: request.pool });
-            let opened: PoolOpened = trainer.ask(Request::OpenPool(request)).await.expect("there is room");
+            let close = rollhouse_wire::ClosePool { pool: request.pool };
+            let opened: PoolOpened = trainer.ask(request).await.expect("there is room");
             assert_eq!(opened.sessions.len(), 4);
             let _closed: PoolStatus = trainer.ask(close).await.expect("it is open");
         });

@@ -7,13 +7,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use actix::prelude::*;
 use rollhouse_core::limits::{LAUNCHES_OF_OPENING, MAX_DEADLINE};
-use rollhouse_core::msgpack::Message;
 use rollhouse_core::{EnvKind, RunId, SharedBound};
 use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
-    CallError, CallId, CloseCode, ClusterStatus, Connection, EnvList, EnvPlace, Heartbeat, ListAfter,
-    NodeList, OpenPool, OpenSession, PeerCertificate, PoolStatus, ReadGrant, Refusal, Register,
-    ReplaceSession, Request, SessionEnd, SessionId, SessionList, SessionOpened, port_is_closed,
+    Asks, CallError, CallId, CloseCode, ClusterStatus, Connection, Heartbeat, OpenPool, OpenSession,
+    PeerCertificate, Refusal, Register, ReplaceSession, SessionId, port_is_closed,
 };
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -115,41 +113,18 @@ impl ClusterRequest {
     }
 }
 
-/// A request for a view of the cluster.
+/// A look at the cluster between two events, with the time since the actor's start.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Look {
-    pub(crate) what: ViewRequest,
-    pub(crate) reply: oneshot::Sender<ViewReply>,
-}
+pub(crate) struct Look(pub(crate) Box<Looks>);
 
-#[derive(Debug, Clone)]
-pub(crate) enum ViewRequest {
-    Status,
-    Nodes(ListAfter<String>),
-    Envs(ListAfter<EnvPlace>),
-    Sessions(ReadGrant, ListAfter<SessionId>),
-    /// The check whether a machine that joins may have that name.
-    Name(String),
-    /// The status of a pool. `keeper` is set if its owner asks because the pool is still wanted.
-    Pool {
-        pool: RunId,
-        keeper: Option<Asker>,
-    },
-    /// The place at which a session can be watched.
-    Watch(SessionId),
-}
+/// What is done with a look.
+type Looks = dyn FnOnce(&CoordinatorActor, Duration) + Send;
 
-pub(crate) enum ViewReply {
-    Status(ClusterStatus),
-    Nodes(NodeList),
-    Envs(EnvList),
-    Sessions(SessionList),
-    Pool(Result<PoolStatus, Refusal>),
-    Name(Result<(), Refusal>),
-    /// The place, with the connection to its node.
-    Watch(Result<(WatchPlace, Connection), Refusal>),
-}
+/// An event that nobody waits for.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Tell(pub(crate) Event);
 
 /// Ends the thread: nothing is decided any more. An actor that is dropped instead is polled once more outside of the
 /// thread's event loop, where nothing that waits for time can be begun.
@@ -243,12 +218,8 @@ impl CoordinatorActor {
             Action::Open { link, request } => {
                 let (session, incarnation) = (request.session, request.incarnation);
                 let deadline = open_deadline(&request);
-                let asked = call::<SessionOpened>(
-                    self.links.get(&link).cloned(),
-                    Request::OpenSession(*request),
-                    self.call_about(session),
-                    deadline,
-                );
+                let asked =
+                    call(self.links.get(&link).cloned(), *request, self.call_about(session), deadline);
                 let told = asked.into_actor(self).map(move |result, actor, ctx| {
                     let result = result.map(Box::new);
                     actor.tell(Event::Opened { session, incarnation, result }, ctx);
@@ -258,12 +229,8 @@ impl CoordinatorActor {
             }
             Action::Close { link, request } => {
                 let (session, incarnation) = (request.session, request.incarnation);
-                let asked = call::<SessionEnd>(
-                    self.links.get(&link).cloned(),
-                    Request::CloseSession(request),
-                    self.call_about(session),
-                    CLOSE_DEADLINE,
-                );
+                let asked =
+                    call(self.links.get(&link).cloned(), request, self.call_about(session), CLOSE_DEADLINE);
                 let told = asked.into_actor(self).map(move |result, actor, ctx| {
                     let result = result.map(Box::new);
                     actor.tell(Event::Closed { session, incarnation, result }, ctx);
@@ -326,20 +293,36 @@ impl CoordinatorActor {
         self.published.put(self.status(), cluster);
     }
 
-    fn status(&self) -> ClusterStatus {
+    pub(crate) const fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Returns the place at which a session can be watched, with the connection to its node.
+    pub(crate) fn watch_place(
+        &self,
+        now: Duration,
+        session: SessionId,
+    ) -> Result<(WatchPlace, Connection), Refusal> {
+        let place = self.cluster.watch_place(now, session)?;
+        let link = self.links.get(&place.link).cloned();
+        let away = || Refusal::busy("the session's node is not connected", AWAY_RETRY_MS);
+        Ok((place, link.ok_or_else(away)?))
+    }
+
+    pub(crate) fn status(&self) -> ClusterStatus {
         self.cluster.status(self.began.elapsed(), &self.program, self.store.status())
     }
 }
 
 /// Sends a request to a node. Without an answer it is not known whether the node did what it was asked for.
-async fn call<T: Message>(
+async fn call<R: Asks>(
     node: Option<Connection>,
-    request: Request,
+    request: R,
     call: Option<CallId>,
     deadline: Duration,
-) -> Result<T, CallFailure> {
+) -> Result<R::Answer, CallFailure> {
     let Some(node) = node else { return Err(CallFailure::Unknown) };
-    node.call_for(&request, call, deadline).await.map_err(|error| match error {
+    node.call_for(request, call, deadline).await.map_err(|error| match error {
         CallError::Refused(refusal) => CallFailure::Refused(refusal),
         CallError::Lost(_) | CallError::Malformed(_) | CallError::TimedOut { .. } => CallFailure::Unknown,
     })
@@ -394,30 +377,16 @@ impl Handler<Ask> for CoordinatorActor {
 impl Handler<Look> for CoordinatorActor {
     type Result = ();
 
-    fn handle(&mut self, Look { what, reply }: Look, ctx: &mut Self::Context) {
-        if let ViewRequest::Pool { pool, keeper: Some(asker) } = &what {
-            self.tell(Event::KeepPool { asker: asker.clone(), pool: *pool }, ctx);
-        }
-        let now = self.began.elapsed();
-        let view = match what {
-            ViewRequest::Status => ViewReply::Status(self.status()),
-            ViewRequest::Nodes(page) => ViewReply::Nodes(self.cluster.nodes_after(now, &page)),
-            ViewRequest::Envs(page) => ViewReply::Envs(self.cluster.envs_after(now, &page)),
-            ViewRequest::Sessions(reads, page) => {
-                ViewReply::Sessions(self.cluster.sessions_of(&reads, &page))
-            }
-            ViewRequest::Name(name) => ViewReply::Name(self.cluster.name_is_free(now, &name)),
-            ViewRequest::Pool { pool, .. } => ViewReply::Pool(self.cluster.pool_status(now, pool)),
-            ViewRequest::Watch(session) => {
-                ViewReply::Watch(self.cluster.watch_place(now, session).and_then(|place| {
-                    let link = self.links.get(&place.link).cloned();
-                    let away = || Refusal::busy("the session's node is not connected", AWAY_RETRY_MS);
-                    Ok((place, link.ok_or_else(away)?))
-                }))
-            }
-        };
-        // Who asked may have gone.
-        let _told = reply.send(view);
+    fn handle(&mut self, Look(look): Look, _: &mut Self::Context) {
+        look(self, self.began.elapsed());
+    }
+}
+
+impl Handler<Tell> for CoordinatorActor {
+    type Result = ();
+
+    fn handle(&mut self, Tell(event): Tell, ctx: &mut Self::Context) {
+        self.tell(event, ctx);
     }
 }
 

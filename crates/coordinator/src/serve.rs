@@ -8,17 +8,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 use actix::Addr;
 use rollhouse_core::contained;
+use rollhouse_core::msgpack::Message;
 use rollhouse_wire::{
-    Arrival, CloseCode, Connection, ConnectionLost, Done, Listener, Refusal, RefusalCode, ReplaceSession,
-    Request, Responder, Role, StreamLost, TokenStore, is_pool_of,
+    Arrival, CloseCode, Connection, ConnectionLost, Done, Listener, PoolStatus, PoolStatusRequest, Refusal,
+    RefusalCode, ReplaceSession, Request, Responder, Role, StreamLost, TokenStore, is_pool_of,
 };
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{Instrument, info, warn};
 
-use crate::actor::{Ask, ClusterRequest, CoordinatorActor, LinkDown, LinkEnd, Look, ViewReply, ViewRequest};
+use crate::actor::{Ask, ClusterRequest, CoordinatorActor, LinkDown, LinkEnd, Look, Tell};
 use crate::certifier::NodeCertifier;
-use crate::event::{LinkId, Reply};
+use crate::event::{Asker, Event, LinkId, Reply};
 use crate::figures::Published;
 use crate::owners;
 use crate::service::{Places, Reader, Service, asker, going_away, no_room};
@@ -252,16 +253,26 @@ async fn answer(
         }
         Request::Drain(drain) => ClusterRequest::Drain { node: drain.node },
         Request::Undrain(undrain) => ClusterRequest::Undrain { node: undrain.node },
-        Request::Status => return look(service, ViewRequest::Status, responder).await,
-        Request::Nodes(page) => return look(service, ViewRequest::Nodes(page), responder).await,
-        Request::Envs(page) => return look(service, ViewRequest::Envs(page), responder).await,
+        Request::Status(_) => {
+            let status = service.see(|actor, _| actor.status()).await;
+            return service.answer(responder, status).await;
+        }
+        Request::Nodes(page) => {
+            let nodes = service.see(move |actor, now| actor.cluster().nodes_after(now, &page)).await;
+            return service.answer(responder, nodes).await;
+        }
+        Request::Envs(page) => {
+            let envs = service.see(move |actor, now| actor.cluster().envs_after(now, &page)).await;
+            return service.answer(responder, envs).await;
+        }
         Request::Sessions(page) => {
             let reads = connection.peer().reads.clone();
-            return look(service, ViewRequest::Sessions(reads, page), responder).await;
+            let sessions = service.see(move |actor, _| actor.cluster().sessions_of(&reads, &page)).await;
+            return service.answer(responder, sessions).await;
         }
         Request::PoolStatus(of) => {
-            let keeper = of.keep.then(|| asker(connection).0);
-            return look(service, ViewRequest::Pool { pool: of.pool, keeper }, responder).await;
+            let status = service.pool_status(of, asker(connection).0).await;
+            return service.answer(responder, status).await;
         }
         Request::OpenReplay(open) => match service.replay_pool(connection, reader, open).await {
             Ok(asked) => asked,
@@ -289,7 +300,7 @@ async fn answer_from_store(
         Request::StoreList(list) => service.store_list(list, reader, responder).await,
         Request::StoreRead(read) => service.store_read(read, reader, responder).await,
         Request::StoreQuery(query) => service.store_query(query, reader, responder).await,
-        Request::StoreStats => service.store_stats(reader, responder).await,
+        Request::StoreStats(_) => service.store_stats(reader, responder).await,
         Request::StoreLabel(label) => service.store_label(label, reader, responder).await,
         Request::StoreLabels(asked) => service.store_labels(asked, reader, responder).await,
         Request::StoreRepair(repair) => service.store_repair(repair, responder).await,
@@ -392,33 +403,44 @@ async fn ask(service: &Service, what: ClusterRequest, mut responder: Responder) 
     }
 }
 
-async fn look(service: &Service, what: ViewRequest, responder: Responder) -> Result<(), StreamLost> {
-    let pool = if let ViewRequest::Pool { pool, .. } = &what { Some(*pool) } else { None };
-    let (reply, heard) = oneshot::channel();
-    let view = match service.actor.try_send(Look { what, reply }) {
-        Ok(()) => heard.await.map_err(|_| going_away()),
-        Err(error) => Err(no_room(&error)),
-    };
-    match view {
-        Ok(ViewReply::Status(status)) => responder.respond(Ok(status)).await,
-        Ok(ViewReply::Nodes(nodes)) => responder.respond(Ok(nodes)).await,
-        Ok(ViewReply::Envs(envs)) => responder.respond(Ok(envs)).await,
-        Ok(ViewReply::Sessions(sessions)) => responder.respond(Ok(sessions)).await,
-        Ok(ViewReply::Pool(Ok(status))) => {
-            let status = match pool {
-                Some(pool) => service.store.confirm(pool, status),
-                None => status,
-            };
-            responder.respond(Ok(status)).await
+impl Service {
+    /// Has the actor look at the cluster, and returns what it saw.
+    ///
+    /// # Errors
+    /// If the actor has as many requests as it takes, or is gone.
+    pub(crate) async fn see<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&CoordinatorActor, Duration) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (reply, seen) = oneshot::channel();
+        let look = Look(Box::new(move |actor, now| {
+            // Who asked may have gone.
+            let _told = reply.send(look(actor, now));
+        }));
+        self.actor.try_send(look).map_err(|error| no_room(&error))?;
+        seen.await.map_err(|_| going_away())
+    }
+
+    /// Answers a request, or refuses it.
+    pub(crate) async fn answer<T: Message>(
+        &self,
+        responder: Responder,
+        answer: Result<T, Refusal>,
+    ) -> Result<(), StreamLost> {
+        match answer {
+            Ok(answer) => responder.respond(Ok(answer)).await,
+            Err(refusal) => self.refuse(responder, refusal).await,
         }
-        Ok(ViewReply::Name(Ok(()))) => responder.respond(Ok(Done {})).await,
-        Ok(ViewReply::Pool(Err(refusal)) | ViewReply::Name(Err(refusal))) | Err(refusal) => {
-            service.refuse(responder, refusal).await
+    }
+
+    /// Returns the status of a pool, which is kept if its owner says that it is still wanted.
+    async fn pool_status(&self, of: PoolStatusRequest, asker: Asker) -> Result<PoolStatus, Refusal> {
+        let PoolStatusRequest { pool, keep } = of;
+        if keep {
+            self.actor.try_send(Tell(Event::KeepPool { asker, pool })).map_err(|error| no_room(&error))?;
         }
-        // Asked for in its own place alone.
-        Ok(ViewReply::Watch(_)) => {
-            service.refuse(responder, Refusal::new(RefusalCode::Internal, "not what was asked for")).await
-        }
+        let status = self.see(move |actor, now| actor.cluster().pool_status(now, pool)).await??;
+        Ok(self.store.confirm(pool, status))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rollhouse_wire::{
     AuthorityError, CallError, CloseCode, Connection, DialError, Dialer, Enroll, Enrolled, Expected,
-    Identity, IdentityFileError, JoinedError, JoinedFolder, KeyRequest, Request, Settings, Trust, Validity,
+    Identity, IdentityFileError, JoinedError, JoinedFolder, KeyRequest, Settings, Trust, Validity,
 };
 
 /// A machine that is to become a node.
@@ -110,8 +110,8 @@ impl Renewing {
 }
 
 async fn enroll(connection: &Connection, node: &str, request: &KeyRequest) -> Result<Enrolled, JoinError> {
-    let asked = Request::Enroll(Enroll { node: node.to_owned(), request: request.request().to_vec() });
-    connection.call(&asked, DEADLINE).await.map_err(JoinError::Call)
+    let asked = Enroll { node: node.to_owned(), request: request.request().to_vec() };
+    connection.call(asked, DEADLINE).await.map_err(JoinError::Call)
 }
 
 /// Time that the coordinator may take to sign: its disk syncs the token's use.

@@ -186,7 +186,7 @@ impl Link {
                 self.last.address.clone_from(&register.address);
                 // Task: call of the link.
                 self.asking.spawn(async move {
-                    let answer = connection.call(&Request::Register(register), ANSWER_DEADLINE).await;
+                    let answer = connection.call(register, ANSWER_DEADLINE).await;
                     CallResult::Registered(connection.id(), answer)
                 });
             }
@@ -270,7 +270,7 @@ impl Link {
         // Task: call of the link.
         self.asking.spawn(async move {
             let told = Beat { ends: heartbeat.ended.clone(), since: heartbeat.changes.since, more };
-            let taken = connection.call(&Request::Heartbeat(heartbeat), ANSWER_DEADLINE).await;
+            let taken = connection.call(heartbeat, ANSWER_DEADLINE).await;
             CallResult::Beat { connection: connection.id(), told, taken }
         });
     }
@@ -448,9 +448,8 @@ impl Link {
         let connection = self.connection.as_ref().map(|(connection, _)| connection.clone());
         if let (Some(said), Some(connection)) = (said, connection) {
             let (heartbeat, _) = self.heartbeat(self.last.beat + 1);
-            let request = Request::Heartbeat(heartbeat);
             // Ends that are not told now are told by the sessions' absence.
-            let _told = connection.call::<HeartbeatTaken>(&request, GOOD_BYE).await;
+            let _told = connection.call(heartbeat, GOOD_BYE).await;
             connection.close(CloseCode::ShuttingDown, "the node is going away");
             let _delivered = tokio::time::timeout(GOOD_BYE, self.dialer.closed()).await;
             // Whoever stops the node may have lost patience.

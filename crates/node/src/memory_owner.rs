@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rollhouse_arena::{Request as MemoryRequest, ServeError, ServingEnd, ServingRemote};
 use rollhouse_core::{ShareBook, panic_message};
-use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, Request, failpoint};
+use rollhouse_wire::{
+    Asks, AttachMemory, AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, failpoint,
+};
 use tokio::sync::{oneshot, watch};
 use tracing::Instrument;
 
@@ -71,8 +73,7 @@ pub(crate) async fn serve(
     let Stepped::Owned(owned) = &place.session else {
         unreachable!("of other sessions none is let in by memory")
     };
-    let word = Request::AttachMemory(asked).word();
-    socket.span().in_scope(|| hosting.answers_owner(word, socket.call(), began, Ok(owned.id)));
+    socket.span().in_scope(|| hosting.answers_owner(AttachMemory::WORD, socket.call(), began, Ok(owned.id)));
     let gone = serve_place(&hosting, owned, place.number, &mut socket).await;
     if let Some(gone) = gone {
         hosting.end(owned.id, owned.incarnation, gone).await;

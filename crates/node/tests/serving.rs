@@ -20,8 +20,8 @@ use rollhouse_node::{ClusterNode, Histogram, Transport};
 use rollhouse_replay::{Library, Query, RealDisk, Verification};
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{
-    CallError, CloseCode, ClusterStatus, Collect, ConnectionLost, EndCause, FrameFault, FrameHeader,
-    FrameKind, OpenSession, RefusalCode, Request, Role, Secret, SessionId, StreamLost,
+    CallError, CloseCode, Collect, ConnectionLost, EndCause, FrameFault, FrameHeader, FrameKind, OpenSession,
+    RefusalCode, Role, Secret, SessionId, StatusRequest, StreamLost,
 };
 
 fn action(lane: u32, number: u32) -> i64 {
@@ -198,7 +198,7 @@ fn wrong_secrets_other_placements_and_unknown_sessions_are_refused() {
     assert_eq!(code(&other), Some(RefusalCode::NotFound));
     assert_eq!(code(&open), None);
     // What nobody of an owner's role may ask for is refused before the node is asked, and counted all the same.
-    let asked = owner.connection.call::<ClusterStatus>(&Request::Status, Duration::from_secs(30));
+    let asked = owner.connection.call(StatusRequest {}, Duration::from_secs(30));
     assert_eq!(owner.block_on(asked).unwrap_err().refusal(), Some(RefusalCode::Forbidden));
     let counts = cluster.node.figures().refusals.counts();
     let words = ["forbidden", "not_found", "stale", "unauthenticated"];

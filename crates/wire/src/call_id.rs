@@ -143,7 +143,7 @@ impl Received {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ClosePool, Drain, PoolStatusRequest};
+    use crate::{ClosePool, Drain, PoolStatusRequest, StatusRequest};
 
     fn encoded(message: &impl Serialize) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -155,7 +155,7 @@ mod tests {
     fn a_request_is_read_the_same_with_its_call_and_without() {
         let (pool, node) = (RunId::generate(), "node-1".to_owned());
         for request in [
-            Request::Status,
+            Request::Status(StatusRequest {}),
             Request::ClosePool(ClosePool { pool }),
             Request::Drain(Drain { node }),
             Request::PoolStatus(PoolStatusRequest { pool, keep: true }),

@@ -99,12 +99,12 @@ pub use replay::{
     ReplayOf, ReplayReport, ReplayStanding, SLOWEST_REPLAY, SeekParams, StepParams,
 };
 pub use reports::{Changes, NotTaken, ReportLog, ReportView};
-pub use request::{Answer, Done, Hello, Request, Role, Welcome};
+pub use request::{Answer, Asks, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, OpenSession, SessionOpened};
 pub use sidecar::{BEGAN_BYTES, LostLane, Notes, ResetLanes, SendLanes, began_of, began_record};
 pub use status::{
     BehindStatus, ClusterStatus, Drain, EnvList, EnvPlace, GoneSession, ListAfter, NodeList, NodeState,
-    NodeStatus, OfferedEnv, PoolStatus, SessionList, SessionStatus, StoreStatus, Undrain,
+    NodeStatus, OfferedEnv, PoolStatus, SessionList, SessionStatus, StatusRequest, StoreStatus, Undrain,
 };
 pub use store::{
     OwnerPart, Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair,
@@ -113,7 +113,9 @@ pub use store::{
 pub use store_label::{
     StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelPlace, StoreLabelled, StoreLabels,
 };
-pub use store_query::{StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreStats};
+pub use store_query::{
+    StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreStats, StoreStatsRequest,
+};
 pub use token::{MAX_TOKENS, NewToken, TokenFileError, TokenRecord, TokenRefused, TokenStore, Tokens};
 pub use version::{ALPN, OLDEST_VERSION, VERSION, Versions};
 pub use watch::{

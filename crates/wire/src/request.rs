@@ -5,84 +5,123 @@ use serde::de::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AdmitWatcher, Attach, AttachMemory, AuditQuery, ClosePool, CloseSession, Drain, Enroll, EnvPlace,
-    FetchEpisode, Heartbeat, ListAfter, OpenCommands, OpenPool, OpenReplay, OpenSession, OpenWatch,
-    PoolStatusRequest, Refusal, Register, ReplaceSession, SessionId, Ship, StoreLabel, StoreLabels,
-    StoreList, StoreQuery, StoreRead, StoreRepair, Undrain, Versions, Watch,
+    AdmitWatcher, Attach, AttachMemory, Attached, AuditPage, AuditQuery, ClosePool, CloseSession,
+    ClusterStatus, CommandsOpened, Drain, Enroll, Enrolled, EnvList, EnvPlace, EpisodeBytes, FetchEpisode,
+    Heartbeat, HeartbeatTaken, ListAfter, MemoryAttached, NodeList, OpenCommands, OpenPool, OpenReplay,
+    OpenSession, OpenWatch, PoolOpened, PoolStatus, PoolStatusRequest, Refusal, Register, Registered,
+    ReplaceSession, SessionEnd, SessionId, SessionList, SessionOpened, SessionReplaced, Ship, Shipped,
+    StatusRequest, StoreData, StoreEpisodes, StoreLabel, StoreLabelPage, StoreLabelled, StoreLabels,
+    StoreList, StoreListing, StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats,
+    StoreStatsRequest, Undrain, Versions, Watch, WatchGrant, WatchOpened, WatcherAdmitted,
 };
 
-/// The first message on every stream. The side that opens the stream asks, and the other side answers with [`Answer`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Request {
-    /// First on every connection, once.
-    Hello(Hello),
-    /// Trainer to coordinator. Answer: [`PoolOpened`](crate::PoolOpened).
-    OpenPool(OpenPool),
-    /// Trainer to coordinator. Answer: [`PoolStatus`](crate::PoolStatus) as it was at the end.
-    ClosePool(ClosePool),
-    /// Trainer or viewer to coordinator. Answer: [`PoolStatus`](crate::PoolStatus).
-    PoolStatus(PoolStatusRequest),
-    /// Viewer to coordinator. Answer: [`ClusterStatus`](crate::ClusterStatus).
-    Status,
-    /// Viewer to coordinator. Answer: [`NodeList`](crate::NodeList).
-    Nodes(ListAfter<String>),
-    /// Viewer to coordinator. Answer: [`SessionList`](crate::SessionList).
-    Sessions(ListAfter<SessionId>),
-    /// Admin to coordinator. Answer: [`Done`].
-    Drain(Drain),
-    /// Admin to coordinator. Answer: [`Done`].
-    Undrain(Undrain),
-    /// Node to coordinator. Answer: [`Registered`](crate::Registered).
-    Register(Register),
-    /// Node to coordinator. Answer: [`HeartbeatTaken`](crate::HeartbeatTaken).
-    Heartbeat(Heartbeat),
-    /// Node to coordinator, followed by the segment's bytes. Answer: [`Shipped`](crate::Shipped).
-    Ship(Ship),
-    /// Coordinator to node. Answer: [`SessionOpened`](crate::SessionOpened).
-    OpenSession(OpenSession),
-    /// Coordinator to node. Answer: [`SessionEnd`](crate::SessionEnd).
-    CloseSession(CloseSession),
-    /// Owner to node. Answer: [`Attached`](crate::Attached); frames follow.
-    Attach(Attach),
-    /// Owner to node, over the attach socket. Answer: [`MemoryAttached`](crate::MemoryAttached).
-    AttachMemory(AttachMemory),
-    /// Owner to node. Answer: [`CommandsOpened`](crate::CommandsOpened); envelopes follow.
-    Commands(OpenCommands),
-    /// Trainer to coordinator. Answer: [`SessionReplaced`](crate::SessionReplaced).
-    ReplaceSession(ReplaceSession),
-    /// Viewer to coordinator. Answer: [`StoreListing`](crate::StoreListing).
-    StoreList(StoreList),
-    /// Viewer to coordinator. Answer: [`StoreData`](crate::StoreData), followed by bytes.
-    StoreRead(StoreRead),
-    /// Viewer to coordinator. Answer: [`StoreEpisodes`](crate::StoreEpisodes).
-    StoreQuery(StoreQuery),
-    /// Viewer to coordinator. Answer: [`StoreStats`](crate::StoreStats).
-    StoreStats,
-    /// Admin to coordinator. Answer: [`StoreRepaired`](crate::StoreRepaired).
-    StoreRepair(StoreRepair),
-    /// Admin to coordinator. Answer: [`StoreLabelled`](crate::StoreLabelled).
-    StoreLabel(StoreLabel),
-    /// Viewer to coordinator. Answer: [`StoreLabelPage`](crate::StoreLabelPage).
-    StoreLabels(StoreLabels),
-    /// A machine that is to be a node, or a node that renews its certificate, to coordinator. Answer:
-    /// [`Enrolled`](crate::Enrolled).
-    Enroll(Enroll),
-    /// Viewer to coordinator. Answer: [`WatchGrant`](crate::WatchGrant).
-    Watch(Watch),
-    /// Coordinator to node. Answer: [`WatcherAdmitted`](crate::WatcherAdmitted).
-    AdmitWatcher(AdmitWatcher),
-    /// Viewer to node. Answer: [`WatchOpened`](crate::WatchOpened); envelopes follow.
-    OpenWatch(OpenWatch),
-    /// Viewer to coordinator. Answer: [`PoolOpened`](crate::PoolOpened).
-    OpenReplay(OpenReplay),
-    /// Node to coordinator. Answer: [`EpisodeBytes`](crate::EpisodeBytes), followed by bytes.
-    FetchEpisode(FetchEpisode),
-    /// Viewer to coordinator. Answer: [`EnvList`](crate::EnvList).
-    Envs(ListAfter<EnvPlace>),
-    /// Admin to coordinator. Answer: [`AuditPage`](crate::AuditPage).
-    Audit(AuditQuery),
+/// A message that asks for something: what is said first on a stream, by the side that opens it.
+pub trait Asks: Into<Request> {
+    /// The word in messages and metrics.
+    const WORD: &'static str;
+    /// The answer, unless it is refused.
+    type Answer: Message;
 }
+
+/// Makes of a table of all requests their enum and what is known of each: word, message, answer, and who may ask.
+macro_rules! requests {
+    ($($word:literal: $variant:ident($asked:ty) => $answer:ident, $askers:ident;)*) => {
+        /// The first message on every stream. The side that opens the stream asks, and the other side answers with
+        /// [`Answer`].
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "type")]
+        pub enum Request {
+            $(
+                #[doc = concat!("`", $word, "`; the answer is [`", stringify!($answer), "`].")]
+                #[serde(rename = $word)]
+                $variant($asked),
+            )*
+        }
+
+        $(
+            impl Asks for $asked {
+                const WORD: &'static str = $word;
+                type Answer = $answer;
+            }
+
+            impl From<$asked> for Request {
+                fn from(asked: $asked) -> Self {
+                    Self::$variant(asked)
+                }
+            }
+        )*
+
+        impl Request {
+            /// The words of all requests of this version.
+            pub const WORDS: &'static [&'static str] = &[$($word),*];
+            /// The roles of those who may ask for each of them.
+            #[cfg(test)]
+            const ASKERS: &'static [&'static [Role]] = &[$($askers),*];
+
+            /// Returns the word in messages and metrics, which is also its `type` on the wire.
+            pub const fn word(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $word,)*
+                }
+            }
+
+            /// Returns the roles of those who may ask for it.
+            pub const fn askers(&self) -> &'static [Role] {
+                match self {
+                    $(Self::$variant(_) => $askers,)*
+                }
+            }
+        }
+    };
+}
+
+requests! {
+    "hello": Hello(Hello) => Welcome, NOBODY;
+    "open_pool": OpenPool(OpenPool) => PoolOpened, TRAINERS;
+    "close_pool": ClosePool(ClosePool) => PoolStatus, READERS;
+    "pool_status": PoolStatus(PoolStatusRequest) => PoolStatus, READERS;
+    "status": Status(StatusRequest) => ClusterStatus, READERS;
+    "nodes": Nodes(ListAfter<String>) => NodeList, READERS;
+    "sessions": Sessions(ListAfter<SessionId>) => SessionList, READERS;
+    "drain": Drain(Drain) => Done, ADMINS;
+    "undrain": Undrain(Undrain) => Done, ADMINS;
+    "register": Register(Register) => Registered, NODES;
+    "heartbeat": Heartbeat(Heartbeat) => HeartbeatTaken, NODES;
+    "ship": Ship(Ship) => Shipped, NODES;
+    "envs": Envs(ListAfter<EnvPlace>) => EnvList, READERS;
+    "open_session": OpenSession(OpenSession) => SessionOpened, COORDINATORS;
+    "close_session": CloseSession(CloseSession) => SessionEnd, COORDINATORS;
+    "attach": Attach(Attach) => Attached, ANYBODY;
+    "attach_memory": AttachMemory(AttachMemory) => MemoryAttached, ANYBODY;
+    "commands": Commands(OpenCommands) => CommandsOpened, ANYBODY;
+    "replace_session": ReplaceSession(ReplaceSession) => SessionReplaced, TRAINERS;
+    "store_list": StoreList(StoreList) => StoreListing, READERS;
+    "store_read": StoreRead(StoreRead) => StoreData, READERS;
+    "store_repair": StoreRepair(StoreRepair) => StoreRepaired, ADMINS;
+    "store_query": StoreQuery(StoreQuery) => StoreEpisodes, READERS;
+    "store_stats": StoreStats(StoreStatsRequest) => StoreStats, READERS;
+    "enroll": Enroll(Enroll) => Enrolled, JOINING;
+    "watch": Watch(Watch) => WatchGrant, READERS;
+    "admit_watcher": AdmitWatcher(AdmitWatcher) => WatcherAdmitted, COORDINATORS;
+    "open_watch": OpenWatch(OpenWatch) => WatchOpened, ANYBODY;
+    "store_label": StoreLabel(StoreLabel) => StoreLabelled, ADMINS;
+    "store_labels": StoreLabels(StoreLabels) => StoreLabelPage, READERS;
+    "audit": Audit(AuditQuery) => AuditPage, ADMINS;
+    "open_replay": OpenReplay(OpenReplay) => PoolOpened, READERS;
+    "fetch_episode": FetchEpisode(FetchEpisode) => EpisodeBytes, NODES;
+}
+
+/// `hello` comes before there is a role.
+const NOBODY: &[Role] = &[];
+/// The session's secret decides.
+const ANYBODY: &[Role] =
+    &[Role::Anonymous, Role::Viewer, Role::Trainer, Role::Node, Role::Admin, Role::Coordinator];
+const READERS: &[Role] = &[Role::Viewer, Role::Trainer, Role::Admin];
+const TRAINERS: &[Role] = &[Role::Trainer, Role::Admin];
+const ADMINS: &[Role] = &[Role::Admin];
+const NODES: &[Role] = &[Role::Node];
+const JOINING: &[Role] = &[Role::Join, Role::Node];
+const COORDINATORS: &[Role] = &[Role::Coordinator];
 
 /// The asker's introduction: its program and the versions it speaks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,108 +267,9 @@ impl Role {
         }
     }
 
-    /// Returns whether a peer of this role may ask for that. `Hello` comes before there is a role.
-    pub const fn may(self, request: &Request) -> bool {
-        use Request::{
-            AdmitWatcher, Attach, AttachMemory, Audit, ClosePool, CloseSession, Commands, Drain, Enroll,
-            Envs, FetchEpisode, Heartbeat, Hello, Nodes, OpenPool, OpenReplay, OpenSession, OpenWatch,
-            PoolStatus, Register, ReplaceSession, Sessions, Ship, Status, StoreLabel, StoreLabels, StoreList,
-            StoreQuery, StoreRead, StoreRepair, StoreStats, Undrain, Watch,
-        };
-        match request {
-            Hello(_) => false,
-            // The session's secret decides.
-            Attach(_) | AttachMemory(_) | Commands(_) | OpenWatch(_) => !matches!(self, Self::Join),
-            Enroll(_) => matches!(self, Self::Join | Self::Node),
-            Status | Nodes(_) | Envs(_) | Sessions(_) | PoolStatus(_) | StoreList(_) | StoreRead(_)
-            | StoreQuery(_) | StoreStats | StoreLabels(_) | Watch(_) | OpenReplay(_) | ClosePool(_) => {
-                matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
-            }
-            OpenPool(_) | ReplaceSession(_) => matches!(self, Self::Trainer | Self::Admin),
-            Drain(_) | Undrain(_) | StoreRepair(_) | StoreLabel(_) | Audit(_) => {
-                matches!(self, Self::Admin)
-            }
-            Register(_) | Heartbeat(_) | Ship(_) | FetchEpisode(_) => matches!(self, Self::Node),
-            OpenSession(_) | CloseSession(_) | AdmitWatcher(_) => matches!(self, Self::Coordinator),
-        }
-    }
-}
-
-impl Request {
-    /// The words of all requests of this version.
-    pub const WORDS: [&'static str; 33] = [
-        "hello",
-        "open_pool",
-        "close_pool",
-        "pool_status",
-        "status",
-        "nodes",
-        "envs",
-        "sessions",
-        "drain",
-        "undrain",
-        "register",
-        "heartbeat",
-        "ship",
-        "open_session",
-        "close_session",
-        "attach",
-        "attach_memory",
-        "commands",
-        "replace_session",
-        "store_list",
-        "store_read",
-        "store_repair",
-        "store_query",
-        "store_stats",
-        "enroll",
-        "watch",
-        "admit_watcher",
-        "open_watch",
-        "store_label",
-        "store_labels",
-        "audit",
-        "open_replay",
-        "fetch_episode",
-    ];
-
-    /// Returns the word in messages and metrics, which is also its `type` on the wire.
-    pub const fn word(&self) -> &'static str {
-        match self {
-            Self::Hello(_) => "hello",
-            Self::OpenPool(_) => "open_pool",
-            Self::ClosePool(_) => "close_pool",
-            Self::PoolStatus(_) => "pool_status",
-            Self::Status => "status",
-            Self::Nodes(_) => "nodes",
-            Self::Envs(_) => "envs",
-            Self::Sessions(_) => "sessions",
-            Self::Drain(_) => "drain",
-            Self::Undrain(_) => "undrain",
-            Self::Register(_) => "register",
-            Self::Heartbeat(_) => "heartbeat",
-            Self::Ship(_) => "ship",
-            Self::OpenSession(_) => "open_session",
-            Self::CloseSession(_) => "close_session",
-            Self::Attach(_) => "attach",
-            Self::AttachMemory(_) => "attach_memory",
-            Self::Commands(_) => "commands",
-            Self::ReplaceSession(_) => "replace_session",
-            Self::StoreList(_) => "store_list",
-            Self::StoreRead(_) => "store_read",
-            Self::StoreRepair(_) => "store_repair",
-            Self::StoreQuery(_) => "store_query",
-            Self::StoreStats => "store_stats",
-            Self::Enroll(_) => "enroll",
-            Self::Watch(_) => "watch",
-            Self::AdmitWatcher(_) => "admit_watcher",
-            Self::OpenWatch(_) => "open_watch",
-            Self::OpenReplay(_) => "open_replay",
-            Self::FetchEpisode(_) => "fetch_episode",
-            Self::StoreLabel(_) => "store_label",
-            Self::StoreLabels(_) => "store_labels",
-            Self::Audit(_) => "audit",
-        }
+    /// Returns whether a peer of this role may ask for that.
+    pub fn may(self, request: &Request) -> bool {
+        request.askers().contains(&self)
     }
 }
 
@@ -359,5 +299,23 @@ mod tests {
         assert_eq!(may(&open), [Role::Viewer, Role::Trainer, Role::Admin]);
         assert_eq!(may(&close), [Role::Viewer, Role::Trainer, Role::Admin], "of one's own");
         assert_eq!(may(&fetch), [Role::Node]);
+    }
+
+    #[test]
+    fn the_page_of_the_protocol_has_a_row_for_each_request_with_those_who_may_ask_for_it() {
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md")).unwrap();
+        // What is said first has a section of its own.
+        for (word, askers) in Request::WORDS.iter().zip(Request::ASKERS).skip(1) {
+            let row = page.lines().find_map(|line| line.strip_prefix(&format!("| `{word}` | ")));
+            let says = row.map(|row| row.split(" | ").next().unwrap());
+            let names: Vec<_> = askers.iter().map(|role| role.word()).collect();
+            let wanted = match *word {
+                "attach_memory" => "a process on the node's machine".to_owned(),
+                _ if *askers == ANYBODY => "anybody".to_owned(),
+                _ => names.join(", "),
+            };
+            assert_eq!(says, Some(wanted.as_str()), "{word}");
+        }
     }
 }

@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EndCause, Incarnation, NodeLoad, SessionCounts, SessionReport, Unfit};
 
+/// The question how the cluster is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StatusRequest {}
+
 /// The cluster at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterStatus {

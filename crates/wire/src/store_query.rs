@@ -96,6 +96,10 @@ pub struct StoreEpisode {
     pub parent: Option<Parent>,
 }
 
+/// The question what is in the store, all in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StoreStatsRequest {}
+
 /// Totals of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StoreStats {

@@ -14,7 +14,7 @@ use rollhouse_core::RunId;
 use rollhouse_wire::limits::{MAX_ATTACH_MESSAGE_BYTES, MAX_ATTACH_PATH_BYTES};
 use rollhouse_wire::{
     Answer, AttachBindError, AttachCallError, AttachListener, AttachMemory, AttachSocket, Incarnation,
-    LocalArrival, MemoryAttached, OwnerSocket, Refusal, RefusalCode, Request, Secret, control,
+    LocalArrival, MemoryAttached, OwnerSocket, Refusal, RefusalCode, Request, Secret, StatusRequest, control,
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tempfile::TempDir;
@@ -145,7 +145,7 @@ async fn answer_to(bytes: &[u8]) -> Option<Refusal> {
 #[tokio::test]
 async fn what_is_no_attachment_is_refused_or_dropped() {
     let mut other = Vec::new();
-    control::encode(&Request::Status, &mut other).unwrap();
+    control::encode(&Request::Status(StatusRequest {}), &mut other).unwrap();
     let refusal = answer_to(&other).await.unwrap();
     assert_eq!(refusal.code, RefusalCode::Unsupported);
     assert_eq!(refusal.message, "the attach socket does not answer status");

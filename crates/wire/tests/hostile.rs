@@ -12,7 +12,8 @@ use rollhouse_wire::limits::MAX_OPEN_REQUESTS;
 use rollhouse_wire::{
     Answer, Arrival, Attach, Attached, CallError, CloseCode, Connection, Done, Expected, FrameFault,
     FrameHeader, FrameKind, FrameReader, FrameWriter, HEADER_BYTES, Incarnation, Listener, RefusalCode,
-    Request, Responder, Role, Secret, Settings, StreamLost, TurnedAwayReason, Versions, Welcome, control,
+    Request, Responder, Role, Secret, Settings, StatusRequest, StreamLost, TurnedAwayReason, Versions,
+    Welcome, control,
 };
 
 fn message(bytes: &[u8]) -> Vec<u8> {
@@ -79,7 +80,7 @@ fn what_is_no_hello_closes_the_connection_with_the_reason() {
     let cluster = Cluster::new();
     let deep = [vec![0x91; 4_000], vec![0xc0]].concat();
     let rows: [(&str, Vec<u8>, CloseCode, &str); 7] = [
-        ("another request", encoded(&Request::Status), CloseCode::OutOfOrder, "not status"),
+        ("another request", encoded(&Request::Status(StatusRequest {})), CloseCode::OutOfOrder, "not status"),
         ("an unknown request", message(b"\x81\xa4type\xa4kiss"), CloseCode::OutOfOrder, "not `kiss`"),
         ("rubbish", message(b"\xc1\xc1\xc1"), CloseCode::Malformed, "cannot be read"),
         ("deep nesting", message(&deep), CloseCode::Malformed, "cannot be read"),
@@ -205,7 +206,7 @@ fn requests_beyond_the_limit_are_told_to_come_back_and_stalled_ones_hold_up_nobo
         let asked = async {
             let mut calls = Vec::new();
             for _ in 0..=MAX_OPEN_REQUESTS {
-                calls.push(owner.open(&Request::Status).await.unwrap());
+                calls.push(owner.open(&Request::Status(StatusRequest {})).await.unwrap());
             }
             let refused = calls.pop().unwrap().answer::<Done>().await.unwrap_err();
             assert_eq!(refused.refusal(), Some(RefusalCode::Busy), "{refused}");
@@ -422,7 +423,7 @@ fn a_peer_that_goes_away_is_told_from_one_that_refuses() {
         node.close(CloseCode::ShuttingDown, "the node goes away");
         let lost = owner.closed().await;
         assert!(lost.to_string().contains("(shutting_down): the node goes away"), "{lost}");
-        let asked = owner.call::<Done>(&Request::Status, SOON).await;
+        let asked = owner.call(StatusRequest {}, SOON).await;
         assert!(matches!(asked, Err(CallError::Lost(StreamLost::Connection(_)))), "{asked:?}");
     });
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use common::{Cluster, DAY, SOON, address, connected, dialer, raw, run, turned_away};
 use rollhouse_wire::{
-    Answer, Arrival, CallError, Connection, DialError, Done, Drain, Expected, Identity, IdentityError,
-    ListAfter, Listener, NewToken, Refusal, RefusalCode, Request, Role, Settings, Trust, TurnedAway,
-    Versions, Welcome, control,
+    Answer, Arrival, CallError, Connection, DialError, Drain, Expected, Identity, IdentityError, ListAfter,
+    Listener, NewToken, NodeList, Refusal, RefusalCode, Request, Role, Settings, StatusRequest, Trust,
+    TurnedAway, Versions, Welcome, control,
 };
 
 /// Dials while the other side accepts: both must come to an end.
@@ -231,18 +231,18 @@ fn roles_are_enforced_per_message() {
         let (ours, theirs) = meet(&mut listener, viewer, &Expected::COORDINATOR, None).await;
         let (ours, Some(Arrival::Connected(theirs))) = (ours.unwrap(), theirs) else { panic!("no peer") };
         let mut requests = theirs.requests();
-        let drain = Request::Drain(Drain { node: "n1".into() });
+        let drain = Drain { node: "n1".into() };
         let served = async {
             let (request, responder) = requests.next().await.unwrap();
             assert_eq!(request, Request::Nodes(ListAfter::default()), "what is forbidden never gets here");
-            responder.respond(Ok(Done {})).await.unwrap();
+            responder.respond(Ok(NodeList { nodes: Vec::new(), omitted: 0 })).await.unwrap();
             // Drives what is still being answered until the peer goes.
             requests.next().await.unwrap_err()
         };
         let asked = async {
-            let refused = ours.call::<Done>(&drain, SOON).await.unwrap_err();
+            let refused = ours.call(drain, SOON).await.unwrap_err();
             assert_eq!(refused.refusal(), Some(RefusalCode::Forbidden), "{refused}");
-            ours.call::<Done>(&Request::Nodes(ListAfter::default()), SOON).await.unwrap();
+            ours.call(ListAfter::<String>::default(), SOON).await.unwrap();
             ours.close(rollhouse_wire::CloseCode::Finished, "");
         };
         tokio::join!(served, asked);
@@ -361,7 +361,7 @@ fn a_call_that_nobody_answers_ends_at_its_deadline() {
         let dialer = dialer(cluster.nobody());
         let (to, expected) = (address(&listener), Expected::node("n1"));
         let (ours, _theirs) = tokio::join!(dialer.dial(&to, &expected, None), connected(&mut listener));
-        let asked = ours.unwrap().call::<Done>(&Request::Status, Duration::from_millis(1)).await;
+        let asked = ours.unwrap().call(StatusRequest {}, Duration::from_millis(1)).await;
         assert!(matches!(asked, Err(CallError::TimedOut { request: "status", .. })), "{asked:?}");
     });
 }

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use common::{Cluster, dialer, localhost};
 use rollhouse_wire::{
-    ClusterStatus, Connection, ConnectionLost, DialError, Expected, Listener, Peer, Request, ResetKey, Role,
-    Settings,
+    Connection, ConnectionLost, DialError, Expected, Listener, Peer, ResetKey, Role, Settings, StatusRequest,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -75,7 +74,7 @@ fn lost(cluster: &Cluster, settings: Settings) -> ConnectionLost {
                 tokio::select! { _ = listener.accept() => {}, _ = ended => {} }
             });
         });
-        let asked = connection.call::<ClusterStatus>(&Request::Status, Duration::from_secs(60));
+        let asked = connection.call(StatusRequest {}, Duration::from_secs(60));
         client.block_on(asked).unwrap_err();
         let lost = client.block_on(connection.closed());
         end.send(()).unwrap();
@@ -100,7 +99,7 @@ fn who_waits_for_a_process_that_has_ended_learns_it_from_its_host() {
     let cluster = Cluster::new();
     let (client, connection, node, listener) = restarted(&cluster, Settings::default());
     drop((node, listener));
-    let asked = connection.call::<ClusterStatus>(&Request::Status, Duration::from_secs(60));
+    let asked = connection.call(StatusRequest {}, Duration::from_secs(60));
     client.block_on(asked).unwrap_err();
     assert_eq!(client.block_on(connection.closed()), ConnectionLost::PortClosed);
     assert_eq!(connection.lost(), Some(ConnectionLost::PortClosed));

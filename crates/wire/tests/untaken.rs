@@ -6,7 +6,8 @@ use crate::common::{Cluster, address, connected, run};
 use rollhouse_core::messages;
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_UNTAKEN_BYTES};
 use rollhouse_wire::{
-    CallError, Connection, Dialer, Done, Expected, Listener, RefusalCode, Request, Role, Settings, StreamLost,
+    CallError, Connection, Dialer, Done, Expected, Listener, RefusalCode, Request, Role, Settings,
+    StatusRequest, StreamLost,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +45,7 @@ fn an_answer_that_nobody_takes_is_given_up_after_its_time() {
         let (_listener, ours, theirs) = apart(&cluster, Duration::from_millis(100)).await;
         let mut requests = ours.requests();
         for accepted in [false, true] {
-            let mut call = theirs.open(&Request::Status).await.unwrap();
+            let mut call = theirs.open(&Request::Status(StatusRequest {})).await.unwrap();
             let (_, responder) = requests.next().await.unwrap();
             let lost = if accepted {
                 let (_asker, mut send) = responder.accept(Done {}).await.unwrap();
@@ -76,13 +77,13 @@ fn answers_beyond_the_bytes_of_a_connection_are_refused_until_the_others_are_tak
         let mut calls = Vec::new();
         let mut answering = tokio::task::JoinSet::new();
         for _ in 0..MAX_UNTAKEN_BYTES / MAX_CONTROL_BYTES {
-            calls.push(theirs.open(&Request::Status).await.unwrap());
+            calls.push(theirs.open(&Request::Status(StatusRequest {})).await.unwrap());
             let (_, responder) = requests.next().await.unwrap();
             answering.spawn(responder.respond(long()));
         }
         // Each begins to be sent.
         tokio::task::yield_now().await;
-        let mut refused = theirs.open(&Request::Status).await.unwrap();
+        let mut refused = theirs.open(&Request::Status(StatusRequest {})).await.unwrap();
         let (_, responder) = requests.next().await.unwrap();
         responder.respond(long()).await.unwrap();
         let refusal = refused.answer::<Long>().await;
@@ -97,7 +98,7 @@ fn answers_beyond_the_bytes_of_a_connection_are_refused_until_the_others_are_tak
         while let Some(sent) = answering.join_next().await {
             assert_eq!(sent.unwrap(), Ok(()));
         }
-        let mut again = theirs.open(&Request::Status).await.unwrap();
+        let mut again = theirs.open(&Request::Status(StatusRequest {})).await.unwrap();
         let (_, responder) = requests.next().await.unwrap();
         answering.spawn(responder.respond(long()));
         again.answer::<Long>().await.unwrap();

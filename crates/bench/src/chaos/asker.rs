@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rollhouse_cli::failure::Failure;
 use rollhouse_client::{Cluster, PoolRequest};
 use rollhouse_engine::Reset;
-use rollhouse_wire::{ClusterStatus, Request, StoreEpisodes, StoreQuery};
+use rollhouse_wire::{ClusterStatus, StoreEpisodes, StoreQuery};
 use serde::Serialize;
 
 use super::trainer::Progress;
@@ -59,7 +59,7 @@ impl AskerFigures {
 
 fn question(cluster: &Cluster) -> Result<(), Failure> {
     let page = StoreQuery { sort: "-return".to_owned(), limit: PAGE, ..StoreQuery::default() };
-    let _page: StoreEpisodes = cluster.request(&Request::StoreQuery(page)).map_err(failed)?;
+    let _page: StoreEpisodes = cluster.request(page).map_err(failed)?;
     let _status: ClusterStatus = cluster.status().map_err(failed)?;
     Ok(())
 }

@@ -7,12 +7,11 @@ use std::time::Duration;
 use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_cli::output::say;
 use rollhouse_client::{Address, Cluster, ConnectOptions, Pool, PoolRequest, Transport};
-use rollhouse_core::msgpack::Message;
 use rollhouse_core::{AutoresetMode, ColumnMut, EpisodeName, Goal, RecordRule, RunId, SeedSchedule};
 use rollhouse_engine::Reset;
 use rollhouse_wire::{
-    ClusterStatus, Collect, Connection, Dialer, EnvList, Expected, Identity, ListAfter, NodeList, OpenPool,
-    Request, SessionList, Settings, StoreEpisodes, StoreList, StoreListing, StoreQuery, StoreStats,
+    Asks, Collect, Connection, Dialer, EnvPlace, Expected, Identity, ListAfter, OpenPool, Request, SessionId,
+    Settings, StatusRequest, StoreEpisodes, StoreList, StoreQuery, StoreStatsRequest,
 };
 use rustix::process::nice;
 
@@ -98,7 +97,7 @@ impl Tenant {
         dialer.dial(&place, &Expected::COORDINATOR, self.address.token.as_deref()).await
     }
 
-    fn ask<T: Message>(&self, cluster: &Cluster, request: &Request) -> Option<T> {
+    fn ask<R: Asks>(&self, cluster: &Cluster, request: R) -> Option<R::Answer> {
         self.count(cluster.request(request))
     }
 }
@@ -135,13 +134,13 @@ fn questions(tenant: &Tenant, _: usize) -> Result<(), Failure> {
     let cluster = tenant.connect()?;
     let list = StoreList { path: String::new(), after: String::new() };
     loop {
-        let _page: Option<StoreEpisodes> = tenant.ask(&cluster, &Request::StoreQuery(long_page()));
-        let _stats: Option<StoreStats> = tenant.ask(&cluster, &Request::StoreStats);
-        let _status: Option<ClusterStatus> = tenant.ask(&cluster, &Request::Status);
-        let _nodes: Option<NodeList> = tenant.ask(&cluster, &Request::Nodes(ListAfter::default()));
-        let _sessions: Option<SessionList> = tenant.ask(&cluster, &Request::Sessions(ListAfter::default()));
-        let _envs: Option<EnvList> = tenant.ask(&cluster, &Request::Envs(ListAfter::default()));
-        let _list: Option<StoreListing> = tenant.ask(&cluster, &Request::StoreList(list.clone()));
+        let _page = tenant.ask(&cluster, long_page());
+        let _stats = tenant.ask(&cluster, StoreStatsRequest {});
+        let _status = tenant.ask(&cluster, StatusRequest {});
+        let _nodes = tenant.ask(&cluster, ListAfter::<String>::default());
+        let _sessions = tenant.ask(&cluster, ListAfter::<SessionId>::default());
+        let _envs = tenant.ask(&cluster, ListAfter::<EnvPlace>::default());
+        let _list = tenant.ask(&cluster, list.clone());
     }
 }
 
@@ -197,7 +196,7 @@ fn replays(tenant: &Tenant, _: usize) -> Result<(), Failure> {
     let run = played(&cluster)?;
     let query = StoreQuery { run: Some(run.short()), ..long_page() };
     let episodes = loop {
-        let page: StoreEpisodes = cluster.request(&Request::StoreQuery(query.clone())).map_err(failed)?;
+        let page: StoreEpisodes = cluster.request(query.clone()).map_err(failed)?;
         if !page.episodes.is_empty() {
             break page.episodes;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rollhouse_client::Cluster;
 use rollhouse_replay::{Disk, OpenError, RealDisk, RepairError, RepairReport, repair_all};
-use rollhouse_wire::{RefusalCode, Request, StoreEntry, StoreList, StoreListing};
+use rollhouse_wire::{RefusalCode, StoreEntry, StoreList, StoreListing};
 
 use crate::args::{Place, RepairArgs};
 use crate::connect::{connect, request_failure};
@@ -59,8 +59,7 @@ fn entries(cluster: &Cluster, path: &str) -> Result<Vec<StoreEntry>, Failure> {
     loop {
         let after = all.last().map_or_else(String::new, |entry| entry.name.clone());
         let list = StoreList { path: path.to_owned(), after };
-        let listing: StoreListing =
-            cluster.request(&Request::StoreList(list)).map_err(|error| request_failure(&error))?;
+        let listing: StoreListing = cluster.request(list).map_err(|error| request_failure(&error))?;
         let ends = listing.entries.is_empty() || !listing.more;
         all.extend(listing.entries);
         if ends {

@@ -7,8 +7,8 @@ use std::path::Path;
 use rollhouse_arena::{ArenaIdent, AttachError, AttachedArena, BatchColumns, Expected};
 use rollhouse_core::{AutoresetMode, ColumnData, EnvSpec, RunId};
 use rollhouse_wire::{
-    AttachCallError, AttachMemory, Attached, CallId, FrameLayout, Grant, Notes, OwnerSocket, Refusal,
-    RefusalCode, Request, VERSION, failpoint,
+    Asks, AttachCallError, AttachMemory, Attached, CallId, FrameLayout, Grant, Notes, OwnerSocket, Refusal,
+    RefusalCode, VERSION, failpoint,
 };
 
 use super::Link;
@@ -61,9 +61,9 @@ pub(super) async fn attach(
     let Some(socket) = network.attach().socket(grant) else { return Err(LinkError::NoSocket) };
     let Grant { index, incarnation, secret, .. } = *grant;
     let asked = AttachMemory { version: VERSION, pool, index, incarnation, secret, log: true };
-    let (call, word) = (CallId::generate(), Request::AttachMemory(asked).word());
-    let attach =
-        call.traced(word, map(earlier, &socket, network.attach().anybody(), (asked, call), grant, shape));
+    let call = CallId::generate();
+    let mapped = map(earlier, &socket, network.attach().anybody(), (asked, call), grant, shape);
+    let attach = call.traced(AttachMemory::WORD, mapped);
     let Attached { last, logs, .. } =
         tokio::time::timeout(ATTACH_DEADLINE, attach).await.map_err(|_| LinkError::TimedOut)??;
     Ok(SessionEvent::Attached { last, logs })

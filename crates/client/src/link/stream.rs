@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_wire::{
-    Attach, BatchPlaces, CallError, CallId, CloseCode, ColumnBuffer, Connection, ConnectionLost, DialError,
-    FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes, Refusal, Request, control,
+    Asks, Attach, BatchPlaces, CallError, CallId, CloseCode, ColumnBuffer, Connection, ConnectionLost,
+    DialError, FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes, Refusal, control,
 };
 
 use super::{LinkAnswer, LinkLost, Places};
@@ -46,8 +46,7 @@ pub(super) async fn attach(
     let Grant { index, incarnation, secret, .. } = *grant;
     let attach = Attach { pool, index, incarnation, secret, log: true };
     let call = CallId::generate();
-    let word = Request::Attach(attach).word();
-    let attached = call.traced(word, connection.attach(attach, Some(call), max_columns));
+    let attached = call.traced(Attach::WORD, connection.attach(attach, Some(call), max_columns));
     let lost = |why: String| match connection.lost() {
         Some(ConnectionLost::PortClosed) => SessionEvent::PortClosed(Some(why)),
         _ => SessionEvent::Unreachable(Some(why)),

@@ -54,10 +54,7 @@ impl Service {
         };
         let unread =
             |why: String| Refusal::new(RefusalCode::Internal, format!("the audit cannot be read: {why}"));
-        match page.and_then(|page| page.map_err(|error| unread(error.to_string()))) {
-            Ok(page) => responder.respond(Ok(page)).await,
-            Err(refusal) => self.refuse(responder, refusal).await,
-        }
+        self.answer(responder, page.and_then(|page| page.map_err(|error| unread(error.to_string())))).await
     }
 }
 

@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use rollhouse_wire::{Enroll, Enrolled, Peer, Refusal, RefusalCode, Responder, Role, StreamLost, Validity};
-use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::actor::{Look, ViewReply, ViewRequest};
 use crate::figures::CertificateFor;
-use crate::service::{Service, going_away, no_room};
+use crate::service::Service;
 
 impl Service {
     /// Answers a request with a certificate or a refusal.
@@ -22,10 +20,7 @@ impl Service {
         let given = self.give(peer, &enroll).await;
         let what = if peer.role == Role::Join { CertificateFor::Join } else { CertificateFor::Renewal };
         self.published.enrolled(what, given.as_ref().err().map(|refusal| refusal.code));
-        match given {
-            Ok(enrolled) => responder.respond(Ok(enrolled)).await,
-            Err(refusal) => self.refuse(responder, refusal).await,
-        }
+        self.answer(responder, given).await
     }
 
     async fn give(self: &Arc<Self>, peer: &Peer, enroll: &Enroll) -> Result<Enrolled, Refusal> {
@@ -54,13 +49,8 @@ impl Service {
     }
 
     async fn name_is_free(&self, node: &str) -> Result<(), Refusal> {
-        let (reply, heard) = oneshot::channel();
-        let what = ViewRequest::Name(node.to_owned());
-        self.actor.try_send(Look { what, reply }).map_err(|error| no_room(&error))?;
-        match heard.await {
-            Ok(ViewReply::Name(free)) => free,
-            _ => Err(going_away()),
-        }
+        let node = node.to_owned();
+        self.see(move |actor, now| actor.cluster().name_is_free(now, &node)).await?
     }
 }
 

@@ -36,10 +36,7 @@ impl Service {
         if is_new && self.store.counts().received.is_multiple_of(GATHER_EVERY) {
             self.gather();
         }
-        match shipped {
-            Ok(shipped) => responder.respond(Ok(shipped)).await,
-            Err(refusal) => self.refuse(responder, refusal).await,
-        }
+        self.answer(responder, shipped).await
     }
 
     /// Gathers the catalogue in the background. Nobody waits for it.
@@ -61,10 +58,7 @@ impl Service {
             let _turn = self.places.reads.turn(&reader.claimant).await;
             blocking(move || store.list_readable(&reads, &list.path, &list.after)).await
         };
-        match listed {
-            Ok(listing) => responder.respond(Ok(listing)).await,
-            Err(refusal) => self.refuse(responder, refusal).await,
-        }
+        self.answer(responder, listed).await
     }
 
     /// Answers with a part of a file of the store, its bytes after the answer, piece by piece.
@@ -156,10 +150,7 @@ impl Service {
             let reads = responder.peer().reads.clone();
             blocking(move || store.episodes_of(&reads, &query)).await
         };
-        match answer {
-            Ok(page) => responder.respond(Ok(page)).await,
-            Err(refusal) => self.refuse(responder, refusal).await,
-        }
+        self.answer(responder, answer).await
     }
 
     /// Answers with the totals of the store.
@@ -170,10 +161,7 @@ impl Service {
             let reads = responder.peer().reads.clone();
             blocking(move || store.stats_of(&reads)).await
         };
-        match answer {
-            Ok(stats) => responder.respond(Ok(stats)).await,
-            Err(refusal) => self.refuse(responder, refusal).await,
-        }
+        self.answer(responder, answer).await
     }
 
     /// Changes the label of an episode of the store, and answers with the new label.
@@ -188,10 +176,7 @@ impl Service {
         let store = self.store.clone();
         let labelled = blocking(move || store.label(&label)).await;
         drop(turn);
-        match labelled {
-            Ok(labelled) => responder.respond(Ok(labelled)).await,
-            Err(refusal) => self.refuse(responder, refusal).await,
-        }
+        self.answer(responder, labelled).await
     }
 
     /// Answers what is said of episodes of the store.
@@ -208,10 +193,7 @@ impl Service {
             let reads = responder.peer().reads.clone();
             blocking(move || Ok(store.labels_of(&reads, asked))).await
         };
-        match page {
-            Ok(page) => responder.respond(Ok(page)).await,
-            Err(refusal) => self.refuse(responder, refusal).await,
-        }
+        self.answer(responder, page).await
     }
 
     /// Reads a segment of the store again and answers whether it is intact.
@@ -225,10 +207,7 @@ impl Service {
         let store = self.store.clone();
         let repaired = blocking(move || store.repair(&repair.path)).await;
         drop(alone);
-        match repaired {
-            Ok(repaired) => responder.respond(Ok(repaired)).await,
-            Err(refusal) => self.refuse(responder, refusal).await,
-        }
+        self.answer(responder, repaired).await
     }
 }
 

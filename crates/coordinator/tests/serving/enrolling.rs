@@ -3,16 +3,14 @@
 use std::time::{Duration, SystemTime};
 
 use rollhouse_wire::limits::MAX_CERTIFICATE_REQUEST_BYTES;
-use rollhouse_wire::{
-    Enroll, Enrolled, JoinTerms, KeyRequest, NodeIssuer, Refusal, RefusalCode, Request, Role,
-};
+use rollhouse_wire::{Enroll, Enrolled, JoinTerms, KeyRequest, NodeIssuer, Refusal, RefusalCode, Role};
 
 use crate::serving::on_a_runtime;
 use crate::serving::stage::{Peer, Stage};
 
 async fn enroll(peer: &Peer, node: &str, request: &KeyRequest) -> Result<Enrolled, Refusal> {
     let request = request.request().to_vec();
-    peer.ask(Request::Enroll(Enroll { node: node.to_owned(), request })).await
+    peer.ask(Enroll { node: node.to_owned(), request }).await
 }
 
 fn key() -> KeyRequest {
@@ -101,8 +99,8 @@ fn requests_that_are_none_names_beyond_the_terms_and_revoked_tokens_are_refused_
         let (id, token) = stage.join_token(terms);
         let joining = stage.connect(at, &token).await;
         for request in [Vec::new(), vec![0; MAX_CERTIFICATE_REQUEST_BYTES + 1], vec![0x30; 300]] {
-            let asked = Request::Enroll(Enroll { node: "gpu-1".to_owned(), request });
-            assert_eq!(joining.ask::<Enrolled>(asked).await.unwrap_err().code, RefusalCode::BadRequest);
+            let asked = Enroll { node: "gpu-1".to_owned(), request };
+            assert_eq!(joining.ask(asked).await.unwrap_err().code, RefusalCode::BadRequest);
         }
         for name in ["cpu-1", "gpu 1", ""] {
             let refused = enroll(&joining, name, &key()).await.unwrap_err();

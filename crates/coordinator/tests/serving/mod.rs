@@ -14,32 +14,18 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use rollhouse_coordinator::{CoordinatorError, DataError, Stopped};
 use rollhouse_core::SharedBound;
-use rollhouse_core::msgpack::{DecodeError, EncodeError, Message};
 use rollhouse_wire::limits::MAX_OPEN_REQUESTS;
 use rollhouse_wire::{
     Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
-    EnvList, Incarnation, JoinTerms, ListAfter, NodeList, NodeState, PoolOpened, PoolStatus,
-    PoolStatusRequest, RefusalCode, ReplaceSession, Request, Role, Secret, SessionId, SessionList,
-    SessionReplaced, Ship, Shipped, StoreData, StoreList, StoreListing, StoreRead, StoreRepair,
+    EnvPlace, Incarnation, JoinTerms, ListAfter, NodeState, PoolOpened, PoolStatus, PoolStatusRequest,
+    RefusalCode, ReplaceSession, Request, Role, Secret, SessionId, Ship, Shipped, StatusRequest, StoreData,
+    StoreList, StoreListing, StoreRead, StoreRepair,
 };
 use stage::{PATIENCE, Stage, pool_of, spec};
 use tracing::Level;
 
 fn on_a_runtime(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
-}
-
-/// An answer that nobody reads.
-struct Anything;
-
-impl Message for Anything {
-    fn write(&self, _: &mut Vec<u8>) -> Result<(), EncodeError> {
-        Ok(())
-    }
-
-    fn read(_: &[u8], _: usize) -> Result<Self, DecodeError> {
-        Ok(Self)
-    }
 }
 
 #[test]
@@ -51,7 +37,7 @@ fn a_pool_opens_on_a_node_is_seen_and_closes() {
         assert_eq!(node.register(4096).await.unwrap().term, 1);
         let trainer = stage.holder(coordinator.address(), Role::Trainer).await;
         let request = trainer.pool(4096);
-        let opened: PoolOpened = trainer.ask(Request::OpenPool(request.clone())).await.unwrap();
+        let opened: PoolOpened = trainer.ask(request.clone()).await.unwrap();
         assert_eq!((opened.spec, opened.lease_ms), (spec(), 30_000));
         let asked = node.sessions();
         assert_eq!(opened.sessions.len(), 4);
@@ -61,14 +47,13 @@ fn a_pool_opens_on_a_node_is_seen_and_closes() {
             assert_eq!(open.secret, grant.secret);
             assert_eq!((&*grant.node, &grant.address), ("node-a", &node.address()));
         }
-        let again: PoolOpened = trainer.ask(Request::OpenPool(request.clone())).await.unwrap();
+        let again: PoolOpened = trainer.ask(request.clone()).await.unwrap();
         assert_eq!(again.sessions, opened.sessions, "asking again gives the same answer");
-        let status: ClusterStatus = trainer.ask(Request::Status).await.unwrap();
+        let status: ClusterStatus = trainer.ask(StatusRequest {}).await.unwrap();
         assert_eq!((status.pools, status.sessions, status.lanes, status.capacity), (1, 4, 4096, 4096));
-        let sessions: SessionList = trainer.ask(Request::Sessions(ListAfter::default())).await.unwrap();
+        let sessions = trainer.ask(ListAfter::<SessionId>::default()).await.unwrap();
         assert_eq!(sessions.sessions.len(), 4);
-        let closed: PoolStatus =
-            trainer.ask(Request::ClosePool(ClosePool { pool: request.pool })).await.unwrap();
+        let closed: PoolStatus = trainer.ask(ClosePool { pool: request.pool }).await.unwrap();
         assert_eq!((closed.open, closed.done.steps), (0, 4 * 7));
         assert!(node.sessions().is_empty());
     });
@@ -84,7 +69,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
     let requests = |peer: &stage::Peer| {
         let session = SessionId { pool: rollhouse_wire::new_pool_id(peer.connection.known_as()), index: 0 };
         [
-            Request::Status,
+            Request::Status(StatusRequest {}),
             Request::Nodes(ListAfter::default()),
             Request::Envs(ListAfter::default()),
             Request::Sessions(ListAfter::default()),
@@ -119,7 +104,8 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
             let node = stage.node(coordinator.address(), "node-a").await;
             let peer = peer.as_ref().unwrap_or(node.peer());
             for request in &requests(peer) {
-                let refused = peer.ask::<Anything>(request.clone()).await.err().map(|r| r.code);
+                let asked = peer.connection.ask(request, None, PATIENCE).await;
+                let refused = asked.err().and_then(|error| error.refusal());
                 let forbidden = refused == Some(RefusalCode::Forbidden);
                 refused_for_role += u64::from(forbidden);
                 assert_eq!(
@@ -144,17 +130,17 @@ fn a_draining_node_is_told_so_and_neither_gets_new_sessions_nor_offers_envs() {
         node.register(64).await.unwrap();
         assert!(!node.beat().await.unwrap().drain);
         let admin = stage.holder(coordinator.address(), Role::Admin).await;
-        let offered: EnvList = admin.ask(Request::Envs(ListAfter::default())).await.unwrap();
+        let offered = admin.ask(ListAfter::<EnvPlace>::default()).await.unwrap();
         let [env] = &offered.envs[..] else { panic!("{offered:?}") };
         assert_eq!((env.dynamics_hash, env.nodes, env.free_lanes), (Some(spec().dynamics_hash), 1, 64));
-        let drain = |node: &str| Request::Drain(Drain { node: node.to_owned() });
+        let drain = |node: &str| Drain { node: node.to_owned() };
         let _done: Done = admin.ask(drain("node-a")).await.unwrap();
-        assert_eq!(admin.ask::<Done>(drain("node-b")).await.unwrap_err().code, RefusalCode::NotFound);
+        assert_eq!(admin.ask(drain("node-b")).await.unwrap_err().code, RefusalCode::NotFound);
         assert!(node.beat().await.unwrap().drain);
-        let nodes: NodeList = admin.ask(Request::Nodes(ListAfter::default())).await.unwrap();
+        let nodes = admin.ask(ListAfter::<String>::default()).await.unwrap();
         assert_eq!(nodes.nodes[0].state, NodeState::Draining);
-        assert!(admin.ask::<EnvList>(Request::Envs(ListAfter::default())).await.unwrap().envs.is_empty());
-        assert!(admin.ask::<PoolOpened>(Request::OpenPool(admin.pool(1))).await.is_err());
+        assert!(admin.ask(ListAfter::<EnvPlace>::default()).await.unwrap().envs.is_empty());
+        assert!(admin.ask(admin.pool(1)).await.is_err());
         assert!(node.sessions().is_empty());
     });
 }
@@ -171,7 +157,7 @@ fn a_restarted_coordinator_has_a_greater_term_and_learns_its_pools_from_the_node
         let node = stage.node(first.address(), "node-a").await;
         node.register(64).await.unwrap();
         let trainer = stage.connect(first.address(), &token).await;
-        let _opened: PoolOpened = trainer.ask(Request::OpenPool(request.clone())).await.unwrap();
+        let _opened: PoolOpened = trainer.ask(request.clone()).await.unwrap();
         sessions.replace(node.sessions());
         port.replace(Some(node.hold_port()));
     });
@@ -180,19 +166,18 @@ fn a_restarted_coordinator_has_a_greater_term_and_learns_its_pools_from_the_node
     on_a_runtime(async {
         let trainer = stage.connect(second.address(), &token).await;
         let ask = PoolStatusRequest { pool: request.pool, keep: false };
-        let unknown = trainer.ask::<PoolStatus>(Request::PoolStatus(ask)).await.unwrap_err();
+        let unknown = trainer.ask(ask).await.unwrap_err();
         assert_eq!(unknown.code, RefusalCode::Busy, "its nodes may still come: {unknown}");
         let mut node = stage.node(second.address(), "node-a").await;
         node.take_over(sessions.take());
         let registered = node.register(64).await.unwrap();
         assert_eq!((registered.term, registered.known), (2, 0), "it has to be told everything");
         assert_eq!(node.beat().await.unwrap().close, []);
-        let status: PoolStatus = trainer.ask(Request::PoolStatus(ask)).await.unwrap();
+        let status: PoolStatus = trainer.ask(ask).await.unwrap();
         assert_eq!(status.open, 1);
-        let stale = trainer.ask::<PoolOpened>(Request::OpenPool(request.clone())).await.unwrap_err();
+        let stale = trainer.ask(request.clone()).await.unwrap_err();
         assert_eq!(stale.code, RefusalCode::Stale, "its grants are known to its owner only: {stale}");
-        let closed: PoolStatus =
-            trainer.ask(Request::ClosePool(ClosePool { pool: request.pool })).await.unwrap();
+        let closed: PoolStatus = trainer.ask(ClosePool { pool: request.pool }).await.unwrap();
         assert_eq!(closed.open, 0);
         assert!(node.sessions().is_empty());
     });
@@ -209,18 +194,17 @@ fn quotas_hold_for_each_token_and_a_revoked_one_is_of_no_more_use() {
         let trainer = stage.connect(coordinator.address(), &token).await;
         let other = stage.connect(coordinator.address(), &stage.token(Role::Trainer, Some(100)).1).await;
         let mine = trainer.pool(60);
-        let _opened: PoolOpened = trainer.ask(Request::OpenPool(mine.clone())).await.unwrap();
-        let refusal = trainer.ask::<PoolOpened>(Request::OpenPool(trainer.pool(41))).await.unwrap_err();
+        let _opened: PoolOpened = trainer.ask(mine.clone()).await.unwrap();
+        let refusal = trainer.ask(trainer.pool(41)).await.unwrap_err();
         assert_eq!(refusal.code, RefusalCode::Busy, "{refusal}");
-        let refusal = trainer.ask::<PoolOpened>(Request::OpenPool(trainer.pool(101))).await.unwrap_err();
+        let refusal = trainer.ask(trainer.pool(101)).await.unwrap_err();
         assert_eq!(refusal.code, RefusalCode::Quota, "{refusal}");
-        let _opened: PoolOpened = other.ask(Request::OpenPool(other.pool(100))).await.unwrap();
-        let refusal =
-            other.ask::<PoolStatus>(Request::ClosePool(ClosePool { pool: mine.pool })).await.unwrap_err();
+        let _opened: PoolOpened = other.ask(other.pool(100)).await.unwrap();
+        let refusal = other.ask(ClosePool { pool: mine.pool }).await.unwrap_err();
         assert_eq!(refusal.code, RefusalCode::Forbidden, "two tokens of one name are two owners");
         stage.tokens.revoke(&id, SystemTime::now()).unwrap();
         trainer.connection.closed().await;
-        let _status: ClusterStatus = other.ask(Request::Status).await.unwrap();
+        let _status: ClusterStatus = other.ask(StatusRequest {}).await.unwrap();
     });
     let figures = coordinator.figures().unwrap();
     for code in ["busy", "quota", "forbidden", "unauthenticated"] {
@@ -255,10 +239,8 @@ fn a_segment_that_a_node_ships_is_acknowledged_listed_and_read() {
         assert_eq!(send(ship, &segment).await, Ok(Shipped::Known));
         let viewer = stage.holder(coordinator.address(), Role::Viewer).await;
         let path = "node-a-aaaaaaaa/segments".to_owned();
-        let listing: StoreListing = viewer
-            .ask(Request::StoreList(StoreList { path: path.clone(), after: String::new() }))
-            .await
-            .unwrap();
+        let listing: StoreListing =
+            viewer.ask(StoreList { path: path.clone(), after: String::new() }).await.unwrap();
         assert_eq!(listing.entries.len(), 1);
         let path = format!("{path}/{}", listing.entries[0].name);
         let read = StoreRead { path, offset: 8, bytes: 1 << 20 };
@@ -318,20 +300,20 @@ fn one_who_has_as_many_requests_under_way_as_it_may_is_refused_more_and_keeps_no
             // Its heartbeats go on, so that it does not count as lost.
             loop {
                 node.beat().await.unwrap();
-                let status: ClusterStatus = other.ask(Request::Status).await.unwrap();
+                let status: ClusterStatus = other.ask(StatusRequest {}).await.unwrap();
                 if status.pools as usize == begun {
                     break;
                 }
             }
         }
         let greedy = stage.connect(coordinator.address(), &token).await;
-        let refusal = greedy.ask::<ClusterStatus>(Request::Status).await.unwrap_err();
+        let refusal = greedy.ask(StatusRequest {}).await.unwrap_err();
         assert_eq!(refusal.code, RefusalCode::Busy);
         assert!(refusal.message.contains("requests under way at a coordinator"), "{refusal}");
-        let _status: ClusterStatus = other.ask(Request::Status).await.unwrap();
+        let _status: ClusterStatus = other.ask(StatusRequest {}).await.unwrap();
         node.beat().await.unwrap();
         drop(under_way);
-        while greedy.ask::<ClusterStatus>(Request::Status).await.is_err() {}
+        while greedy.ask(StatusRequest {}).await.is_err() {}
     });
 }
 
@@ -452,17 +434,13 @@ fn a_panic_while_a_request_is_answered_costs_that_request_alone() {
         let node = stage.node(coordinator.address(), "node-a").await;
         node.register(8).await.unwrap();
         // Not for a node to ask, which is told when it is read; nobody has that pool, which is found when it is answered.
-        let asked = node
-            .peer()
-            .connection
-            .call::<PoolOpened>(&Request::OpenPool(pool_of("node-a", 1)), PATIENCE)
-            .await;
+        let asked = node.peer().connection.call(pool_of("node-a", 1), PATIENCE).await;
         assert!(matches!(asked, Err(CallError::Lost(_))), "{asked:?}");
         let trainer = stage.holder(coordinator.address(), Role::Trainer).await;
         let (large, small) = (trainer.pool(1 << 20), trainer.pool(1));
-        let asked = trainer.connection.call::<PoolOpened>(&Request::OpenPool(large), PATIENCE).await;
+        let asked = trainer.connection.call(large, PATIENCE).await;
         assert!(matches!(asked, Err(CallError::Lost(_))), "{asked:?}");
-        trainer.ask::<PoolOpened>(Request::OpenPool(small)).await.unwrap();
+        trainer.ask(small).await.unwrap();
         assert_eq!(node.sessions().len(), 1);
     });
     assert_eq!(coordinator.stop(PATIENCE), Stopped::InOrder);
@@ -492,13 +470,13 @@ fn nobody_opens_a_pool_or_places_a_session_under_the_id_of_anothers_pool() {
             node: String::new(),
             replaces: false,
         };
-        let refused = other.ask::<PoolOpened>(Request::OpenPool(open.clone())).await.unwrap_err();
+        let refused = other.ask(open.clone()).await.unwrap_err();
         assert_eq!(refused.code, RefusalCode::BadRequest, "{refused}");
-        let refused = other.ask::<SessionReplaced>(Request::ReplaceSession(replace)).await.unwrap_err();
+        let refused = other.ask(replace).await.unwrap_err();
         assert_eq!(refused.code, RefusalCode::BadRequest, "{refused}");
         assert!(refused.message.starts_with("pool: "), "{refused}");
         assert!(node.sessions().is_empty());
-        trainer.ask::<PoolOpened>(Request::OpenPool(open)).await.unwrap();
+        trainer.ask(open).await.unwrap();
     });
 }
 
@@ -511,8 +489,8 @@ fn a_line_of_the_log_about_a_refusal_says_whose_request_it_was() {
     let coordinator = stage.start_telling(tell).unwrap();
     on_a_runtime(async {
         let trainer = stage.holder(coordinator.address(), Role::Trainer).await;
-        let large = Request::OpenPool(trainer.pool(1 << 20));
-        let asked = trainer.connection.call::<PoolOpened>(&large, PATIENCE).await;
+        let large = trainer.pool(1 << 20);
+        let asked = trainer.connection.call(large, PATIENCE).await;
         assert!(matches!(asked, Err(CallError::Refused(_))), "{asked:?}");
     });
     let (level, line) = lines.iter().find(|(_, line)| line.contains("refused a request")).unwrap();

@@ -10,10 +10,10 @@ use rollhouse_core::{EpisodeName, RunId};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Recorder, RecorderConfig, SegmentSummary, SetAside, part_of_run, segment_path};
 use rollhouse_wire::{
-    CallError, ListAfter, NewToken, OpenReplay, PoolOpened, PoolStatus, PoolStatusRequest, ReadGrant,
-    Refusal, RefusalCode, Request, Role, SessionId, SessionList, Ship, Shipped, StoreData, StoreEpisodes,
-    StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelled, StoreLabels, StoreList, StoreListing,
-    StoreQuery, StoreRead, StoreStats, Watch, WatchGrant, new_pool_id,
+    CallError, ListAfter, NewToken, OpenReplay, PoolOpened, PoolStatusRequest, ReadGrant, Refusal,
+    RefusalCode, Request, Role, SessionId, Ship, Shipped, StoreData, StoreEpisodes, StoreLabel,
+    StoreLabelChange, StoreLabelPage, StoreLabelled, StoreLabels, StoreList, StoreListing, StoreQuery,
+    StoreRead, StoreStats, StoreStatsRequest, Watch, new_pool_id,
 };
 
 use super::on_a_runtime;
@@ -50,13 +50,13 @@ async fn ship(node: &Node, number: u64, bytes: &[u8]) {
 /// The runs of the episodes that a peer finds.
 async fn episodes(peer: &Peer) -> BTreeSet<RunId> {
     let query = StoreQuery { sort: "name".to_owned(), limit: 1000, ..StoreQuery::default() };
-    let page: StoreEpisodes = peer.ask(Request::StoreQuery(query)).await.unwrap();
+    let page: StoreEpisodes = peer.ask(query).await.unwrap();
     page.episodes.iter().map(|episode| episode.run).collect()
 }
 
 async fn listed(peer: &Peer, path: &str) -> Result<Vec<String>, RefusalCode> {
     let list = StoreList { path: path.to_owned(), after: String::new() };
-    let listing: Result<StoreListing, Refusal> = peer.ask(Request::StoreList(list)).await;
+    let listing: Result<StoreListing, Refusal> = peer.ask(list).await;
     let listing = listing.map_err(|refusal| refusal.code)?;
     Ok(listing.entries.into_iter().map(|entry| entry.name).filter(|name| name != "store.lock").collect())
 }
@@ -86,7 +86,7 @@ async fn file(peer: &Peer, path: &str) -> Result<Vec<u8>, RefusalCode> {
 async fn reads(peer: &Peer, number: u64) -> Result<(), RefusalCode> {
     for file in [format!("segments/{number:010}.seg"), format!("rows/{number:010}.rows")] {
         let read = StoreRead { path: format!("{FOLDER}/{file}"), offset: 0, bytes: 16 };
-        peer.ask::<StoreData>(Request::StoreRead(read)).await.map_err(|refusal| refusal.code)?;
+        peer.ask(read).await.map_err(|refusal| refusal.code)?;
     }
     Ok(())
 }
@@ -140,7 +140,7 @@ fn a_trainer_reads_what_is_his_own_and_a_viewer_what_it_was_granted() {
         for run in [of_ada, of_eve] {
             let change = StoreLabelChange::Pin { pinned: true };
             let label = StoreLabel { run, lane: 0, number: 0, change };
-            let _labelled: StoreLabelled = admin.ask(Request::StoreLabel(label)).await.unwrap();
+            let _labelled: StoreLabelled = admin.ask(label).await.unwrap();
         }
         let all = cast.viewer(Role::Viewer, None).await;
         let narrow = cast.viewer(Role::Viewer, granted(&cast.ada)).await;
@@ -159,10 +159,9 @@ fn a_trainer_reads_what_is_his_own_and_a_viewer_what_it_was_granted() {
             let found = episodes(peer).await;
             assert_eq!((found.contains(&of_ada), found.contains(&of_eve)), (reads_ada, reads_eve));
             assert_eq!(found.contains(&nobodys), everything);
-            let stats: StoreStats = peer.ask(Request::StoreStats).await.unwrap();
+            let stats: StoreStats = peer.ask(StoreStatsRequest {}).await.unwrap();
             assert_eq!(stats.runs as usize, found.len());
-            let labels: StoreLabelPage =
-                peer.ask(Request::StoreLabels(StoreLabels::default())).await.unwrap();
+            let labels: StoreLabelPage = peer.ask(StoreLabels::default()).await.unwrap();
             let labelled: BTreeSet<RunId> = labels.labels.iter().map(|label| label.run).collect();
             assert_eq!((labelled.contains(&of_ada), labelled.contains(&of_eve)), (reads_ada, reads_eve));
             let mine = [(1, reads_ada), (2, reads_eve), (4, everything)];
@@ -206,9 +205,9 @@ fn a_trainer_reads_what_is_his_own_and_a_viewer_what_it_was_granted() {
             pool: new_pool_id(peer.connection.known_as()),
             episode: episode.clone(),
         };
-        let refused = cast.ada.ask::<PoolOpened>(Request::OpenReplay(open(&cast.ada))).await.unwrap_err();
+        let refused = cast.ada.ask(open(&cast.ada)).await.unwrap_err();
         assert_eq!(refused.code, RefusalCode::NotFound, "{refused}");
-        let opened = cast.eve.ask::<PoolOpened>(Request::OpenReplay(open(&cast.eve))).await;
+        let opened = cast.eve.ask(open(&cast.eve)).await;
         assert_ne!(opened.map(drop).map_err(|refusal| refusal.code), Err(RefusalCode::NotFound));
     });
 }
@@ -218,16 +217,16 @@ fn the_pools_and_sessions_of_an_owner_are_seen_and_watched_by_those_who_may() {
     on_a_runtime(async {
         let cast = Cast::new().await;
         let open = cast.ada.pool(4);
-        let _opened: PoolOpened = cast.ada.ask(Request::OpenPool(open.clone())).await.unwrap();
+        let _opened: PoolOpened = cast.ada.ask(open.clone()).await.unwrap();
         let all = cast.viewer(Role::Viewer, None).await;
         let narrow = cast.viewer(Role::Viewer, granted(&cast.eve)).await;
         for (peer, may) in [(&cast.ada, true), (&all, true), (&cast.eve, false), (&narrow, false)] {
-            let sessions: SessionList = peer.ask(Request::Sessions(ListAfter::default())).await.unwrap();
+            let sessions = peer.ask(ListAfter::<SessionId>::default()).await.unwrap();
             assert_eq!(sessions.sessions.len(), usize::from(may));
             let status = PoolStatusRequest { pool: open.pool, keep: false };
-            let status = peer.ask::<PoolStatus>(Request::PoolStatus(status)).await;
+            let status = peer.ask(status).await;
             let watch = Watch { session: SessionId { pool: open.pool, index: 0 } };
-            let watched = peer.ask::<WatchGrant>(Request::Watch(watch)).await.map(drop);
+            let watched = peer.ask(watch).await.map(drop);
             let code = |refusal: &Refusal| refusal.code == RefusalCode::Forbidden;
             assert_eq!(status.is_ok(), may);
             assert_eq!(watched.as_ref().is_err_and(code), !may, "{watched:?}");

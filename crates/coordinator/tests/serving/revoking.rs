@@ -4,7 +4,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, SystemTime};
 
 use rollhouse_wire::{
-    CloseCode, ClusterStatus, ConnectionLost, PoolOpened, PoolStatus, PoolStatusRequest, Request, Role,
+    CloseCode, ClusterStatus, ConnectionLost, PoolOpened, PoolStatus, PoolStatusRequest, Role, StatusRequest,
     StoreList, StoreListing,
 };
 use tracing::Level;
@@ -36,8 +36,8 @@ fn a_revoked_token_ends_the_pools_and_the_connections_of_its_holders_and_nobody_
         let (trainer, idle) = (stage.connect(at, &token).await, stage.connect(at, &token).await);
         let other = stage.holder(at, Role::Trainer).await;
         let (theirs, kept) = (trainer.pool(60), other.pool(40));
-        let _opened: PoolOpened = trainer.ask(Request::OpenPool(theirs.clone())).await.unwrap();
-        let _opened: PoolOpened = other.ask(Request::OpenPool(kept.clone())).await.unwrap();
+        let _opened: PoolOpened = trainer.ask(theirs.clone()).await.unwrap();
+        let _opened: PoolOpened = other.ask(kept.clone()).await.unwrap();
         assert_eq!(node.sessions().len(), 2);
 
         stage.tokens.revoke(&id, SystemTime::now()).unwrap();
@@ -46,7 +46,7 @@ fn a_revoked_token_ends_the_pools_and_the_connections_of_its_holders_and_nobody_
         }
         node.left(1).await;
         assert_eq!(node.sessions()[0].session.pool, kept.pool);
-        let of = |pool| Request::PoolStatus(PoolStatusRequest { pool, keep: false });
+        let of = |pool| PoolStatusRequest { pool, keep: false };
         let admin = stage.holder(at, Role::Admin).await;
         let status: PoolStatus = admin.ask(of(theirs.pool)).await.unwrap();
         assert!(status.failures[0].contains("the token was revoked"), "{:?}", status.failures);
@@ -66,7 +66,7 @@ fn an_expired_token_ends_what_its_holder_has() {
         node.register(1000).await.unwrap();
         let soon = Some(Duration::from_secs(2));
         let trainer = stage.connect(at, &stage.token_for(Role::Trainer, None, soon).1).await;
-        let _opened: PoolOpened = trainer.ask(Request::OpenPool(trainer.pool(60))).await.unwrap();
+        let _opened: PoolOpened = trainer.ask(trainer.pool(60)).await.unwrap();
         let viewer = stage.connect(at, &stage.token_for(Role::Viewer, None, soon).1).await;
         let admin = stage.connect(at, &stage.token_for(Role::Admin, None, soon).1).await;
         for peer in [&trainer, &viewer, &admin] {
@@ -91,7 +91,7 @@ fn an_expired_certificate_ends_what_its_holder_has_whatever_its_role() {
         node.register(1000).await.unwrap();
         let soon = |role, name| stage.certified_for(role, name, Duration::from_secs(2));
         let trainer = Peer::dial(soon(Role::Trainer, "ada"), at, None).await;
-        let _opened: PoolOpened = trainer.ask(Request::OpenPool(trainer.pool(60))).await.unwrap();
+        let _opened: PoolOpened = trainer.ask(trainer.pool(60)).await.unwrap();
         let viewer = Peer::dial(soon(Role::Viewer, "eve"), at, None).await;
         let short = Stage::node_as(soon(Role::Node, "node-b"), at, "node-b").await;
         short.register(1000).await.unwrap();
@@ -115,16 +115,16 @@ fn a_renewed_certificate_keeps_pools_and_a_lost_file_of_tokens_ends_none() {
         node.register(1000).await.unwrap();
         let soon = stage.certified_for(Role::Trainer, "ada", Duration::from_secs(2));
         let old = Peer::dial(soon, at, None).await;
-        let _opened: PoolOpened = old.ask(Request::OpenPool(old.pool(60))).await.unwrap();
+        let _opened: PoolOpened = old.ask(old.pool(60)).await.unwrap();
         let new = Peer::dial(stage.certified(Role::Trainer, "ada"), at, None).await;
-        let _opened: PoolOpened = new.ask(Request::OpenPool(new.pool(60))).await.unwrap();
+        let _opened: PoolOpened = new.ask(new.pool(60)).await.unwrap();
         let holder = stage.holder(at, Role::Trainer).await;
-        let _opened: PoolOpened = holder.ask(Request::OpenPool(holder.pool(60))).await.unwrap();
+        let _opened: PoolOpened = holder.ask(holder.pool(60)).await.unwrap();
         std::fs::remove_file(stage.path().join("tokens.json")).unwrap();
         assert!(sent_away(&old).await.starts_with("the certificate expired"));
-        let listing = Request::StoreList(StoreList { path: String::new(), after: String::new() });
+        let listing = StoreList { path: String::new(), after: String::new() };
         let _listing: StoreListing = holder.ask(listing).await.unwrap();
-        let status: ClusterStatus = new.ask(Request::Status).await.unwrap();
+        let status: ClusterStatus = new.ask(StatusRequest {}).await.unwrap();
         assert_eq!((status.pools, status.lanes, node.sessions().len()), (3, 180, 3));
     });
 }

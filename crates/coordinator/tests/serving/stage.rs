@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, EnrolmentConfig, StoreConfig};
-use rollhouse_core::msgpack::Message;
 use rollhouse_core::{EnvSpec, StepColumns};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    CallError, CertificateAuthority, CertificateFiles, Changes, Connection, Dialer, EndCause, Expected,
+    Asks, CallError, CertificateAuthority, CertificateFiles, Changes, Connection, Dialer, EndCause, Expected,
     Heartbeat, HeartbeatTaken, Identity, JoinTerms, LaneSettings, NewToken, NodeIssuer, NodeLoad, OpenPool,
     OpenSession, Refusal, Register, Registered, Request, Role, SessionCounts, SessionEnd, SessionOpened,
     SessionReport, Settings, Spread, TokenStore, Trust, new_pool_id,
@@ -208,11 +207,11 @@ impl Peer {
         Self { _dialer: dialer, connection }
     }
 
-    pub async fn ask<T: Message>(&self, request: Request) -> Result<T, Refusal> {
-        match self.connection.call(&request, PATIENCE).await {
+    pub async fn ask<R: Asks>(&self, request: R) -> Result<R::Answer, Refusal> {
+        match self.connection.call(request, PATIENCE).await {
             Ok(answer) => Ok(answer),
             Err(CallError::Refused(refusal)) => Err(refusal),
-            Err(error) => panic!("{} got no answer: {error}", request.word()),
+            Err(error) => panic!("{} got no answer: {error}", R::WORD),
         }
     }
 }
@@ -330,7 +329,7 @@ impl Node {
             seen: None,
             program: "test".to_owned(),
         };
-        self.peer.ask(Request::Register(register)).await
+        self.peer.ask(register).await
     }
 
     pub async fn beat(&mut self) -> Result<HeartbeatTaken, Refusal> {
@@ -346,7 +345,7 @@ impl Node {
             measured: BTreeMap::new(),
             connecting: Vec::new(),
         };
-        self.peer.ask(Request::Heartbeat(heartbeat)).await
+        self.peer.ask(heartbeat).await
     }
 
     pub fn peer(&self) -> &Peer {

@@ -264,16 +264,13 @@ async fn coordinate(
                     let node = node.wait_for(Option::is_some).await.unwrap().clone().unwrap();
                     match ask {
                         Ask::Open(open, done) => {
-                            let asked = Request::OpenSession(*open);
-                            let _told = done.send(refusal_of(node.call(&asked, PATIENCE).await));
+                            let _told = done.send(refusal_of(node.call(*open, PATIENCE).await));
                         }
                         Ask::Admit(admit, done) => {
-                            let asked = Request::AdmitWatcher(admit);
-                            let _told = done.send(refusal_of(node.call(&asked, PATIENCE).await));
+                            let _told = done.send(refusal_of(node.call(admit, PATIENCE).await));
                         }
                         Ask::Close(close, done) => {
-                            let asked = Request::CloseSession(close);
-                            let _told = done.send(refusal_of(node.call(&asked, PATIENCE).await));
+                            let _told = done.send(refusal_of(node.call(close, PATIENCE).await));
                         }
                     }
                 });

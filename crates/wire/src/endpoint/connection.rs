@@ -25,7 +25,7 @@ use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
 use crate::call_id::request_bytes;
 use crate::limits::{MAX_CONTROL_BYTES, MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS, MAX_STRANGER_STREAMS};
 use crate::{
-    Attach, Attached, CallId, CommandsOpened, OpenCommands, OpenWatch, PeerCertificate, Request, Role,
+    Asks, Attach, Attached, CallId, CommandsOpened, OpenCommands, OpenWatch, PeerCertificate, Request, Role,
     WatchOpened,
 };
 
@@ -236,7 +236,7 @@ impl Connection {
     ///
     /// # Errors
     /// See [`CallError`]. After `Lost` and `TimedOut` the peer may or may not have done what was asked.
-    pub async fn call<T: Message>(&self, request: &Request, deadline: Duration) -> Result<T, CallError> {
+    pub async fn call<R: Asks>(&self, request: R, deadline: Duration) -> Result<R::Answer, CallError> {
         self.call_for(request, None, deadline).await
     }
 
@@ -244,13 +244,13 @@ impl Connection {
     ///
     /// # Errors
     /// Those of [`Connection::call`].
-    pub async fn call_for<T: Message>(
+    pub async fn call_for<R: Asks>(
         &self,
-        request: &Request,
+        request: R,
         call: Option<CallId>,
         deadline: Duration,
-    ) -> Result<T, CallError> {
-        self.ask(request, call, deadline).await?.read()
+    ) -> Result<R::Answer, CallError> {
+        self.ask(&request.into(), call, deadline).await?.read()
     }
 
     /// Sends a request as [`Connection::call_for`] does, and leaves an answer that is no refusal unread. Boxed, so that

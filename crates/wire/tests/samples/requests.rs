@@ -6,8 +6,8 @@ use rollhouse_wire::{
     AdmitWatcher, Attach, AttachMemory, AuditQuery, Changes, ClosePool, CloseSession, Collect, Drain,
     EndCause, Enroll, Heartbeat, Hello, ListAfter, NodeLoad, OpenCommands, OpenPool, OpenSession, OpenWatch,
     PoolStatusRequest, Register, ReplaceSession, Request, SeenTerm, SessionEnd, SessionReport, Ship, Spread,
-    StoreLabel, StoreLabelChange, StoreLabelPlace, StoreLabels, StoreList, StoreQuery, StoreRead,
-    StoreRepair, Undrain, Versions, Watch,
+    StatusRequest, StoreLabel, StoreLabelChange, StoreLabelPlace, StoreLabels, StoreList, StoreQuery,
+    StoreRead, StoreRepair, StoreStatsRequest, Undrain, Versions, Watch,
 };
 
 use super::values::{
@@ -100,15 +100,15 @@ pub(crate) fn requests() -> Vec<Sample> {
         sample("request-open_pool", Request::OpenPool(open_pool)),
         sample("request-close_pool", Request::ClosePool(ClosePool { pool: POOL })),
         sample("request-pool_status", Request::PoolStatus(PoolStatusRequest { pool: POOL, keep: false })),
-        sample("request-status", Request::Status),
+        sample("request-status", Request::Status(StatusRequest {})),
         sample("request-nodes", Request::Nodes(ListAfter::default())),
-        sample("request-envs", Request::Envs(ListAfter::default())),
         sample("request-sessions", Request::Sessions(ListAfter::default())),
         sample("request-drain", Request::Drain(Drain { node: "n1".into() })),
         sample("request-undrain", Request::Undrain(Undrain { node: "n1".into() })),
         sample("request-register", Request::Register(register())),
         sample("request-heartbeat", Request::Heartbeat(heartbeat)),
         sample("request-ship", Request::Ship(ship)),
+        sample("request-envs", Request::Envs(ListAfter::default())),
         sample("request-open_session", Request::OpenSession(open_session)),
         sample("request-close_session", Request::CloseSession(close)),
         sample("request-attach", Request::Attach(attach)),
@@ -119,7 +119,7 @@ pub(crate) fn requests() -> Vec<Sample> {
         sample("request-store_read", Request::StoreRead(read)),
         sample("request-store_repair", Request::StoreRepair(repair)),
         sample("request-store_query", Request::StoreQuery(query)),
-        sample("request-store_stats", Request::StoreStats),
+        sample("request-store_stats", Request::StoreStats(StoreStatsRequest {})),
         sample(
             "request-enroll",
             Request::Enroll(Enroll { node: "n1".into(), request: vec![0x30, 0x03, 1, 2, 3] }),
