@@ -164,3 +164,43 @@ fn row_per_episode(bencher: divan::Bencher<'_, '_>, blocks: u32) {
 fn row_continue(bencher: divan::Bencher<'_, '_>, blocks: u32) {
     run(bencher, blocks, Some(SeedSchedule::Continue));
 }
+
+/// Rows of 64 lanes whose actions are sixteen orders of 1 KiB in all: none is given, one is, or all are drawn anew.
+#[divan::bench(args = ["none", "one", "all"], sample_size = 20, sample_count = 50)]
+fn row_of_orders(bencher: divan::Bencher<'_, '_>, given: &str) {
+    const ELEMENTS: usize = 256;
+    let folder = tempfile::tempdir().expect("the temporary folder can be written");
+    let recorder =
+        Recorder::open(Arc::new(RealDisk), folder.path(), RecorderConfig::default()).expect("open");
+    let mut header = header(64, SeedSchedule::PerEpisode { run_seed: 1 });
+    header.spec.action_space = Space::f32_box(&[-1.0; ELEMENTS], &[1.0; ELEMENTS]);
+    let run = recorder.begin_run(header).expect("begin");
+    let mut block = run.block(0, 64);
+    (0..64).for_each(|lane| block.begin(lane, Start::seeded(lane as u64), &[]));
+    let rows: Vec<Vec<f32>> = (0..64u64)
+        .map(|row| {
+            let action = |at: usize| {
+                let bits = split_mix64(row << 32 | at as u64);
+                let order = split_mix64(row << 32 | (at / ELEMENTS) as u64) % 16;
+                let is_given = given == "all" || given == "one" && (at % ELEMENTS / 16) as u64 == order;
+                if is_given { f32::from_bits((bits >> 34) as u32) } else { -1.0 }
+            };
+            (0..64 * ELEMENTS).map(action).collect()
+        })
+        .collect();
+    let mut row = 0;
+    bencher.counter(ItemsCount::new(64usize)).bench_local(|| {
+        let actions = ColumnRef::F32(&rows[row % 64]);
+        let (stepped, begun, now_ms) = (LaneSet::ALL, LaneSet::NONE, row as u64 / 10);
+        block.row(Row { stepped, begun, actions, obs: &[], rewards: &[], infos: &[], now_ms });
+        row += 1;
+    });
+    drop((block, run));
+    let recorded = recorder.finish().expect("finish");
+    let steps = (64 * row) as f64;
+    println!(
+        "\n   writer busy {:.0} ns a lane-step, {:.1} bytes a lane-step",
+        recorded.busy.as_nanos() as f64 / steps,
+        recorded.bytes as f64 / steps,
+    );
+}

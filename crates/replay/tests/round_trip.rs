@@ -20,6 +20,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
         Just(Space::discrete(200)),
         Just(Space::f32_box(&[-2.0], &[2.0])),
         Just(Space::f32_box(&[-1.0; 3], &[1.0; 3])),
+        Just(Space::f32_box(&[-1.0; 40], &[1.0; 40])),
     ];
     let mode = prop_oneof![
         Just(RecordRule::All),

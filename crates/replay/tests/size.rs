@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollhouse_core::{
-    ColumnRef, GameResult, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule, Start, split_mix64,
+    ColumnRef, GameResult, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule, Space, Start,
+    split_mix64,
 };
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
@@ -66,6 +67,62 @@ fn episodes_of_500_steps_cost_at_most_a_fifth_of_a_byte_a_step() {
         let bytes = bytes_a_step(stagger);
         assert!(bytes <= 0.2, "{bytes:.4} bytes a step with lanes {stagger} rows apart");
         println!("{bytes:.4} bytes a step with lanes {stagger} rows apart");
+    }
+}
+
+/// Elements of sixteen orders of sixteen numbers: 1 KiB.
+const ORDERS: usize = 256;
+
+/// Bytes a step of lanes of a Box of [`ORDERS`] or of one element, whose actions are `of` (lane, row, element).
+fn bytes_a_box_step(lanes: usize, elements: usize, of: impl Fn(usize, u64, usize) -> f32) -> f64 {
+    let disk = FaultyDisk::new();
+    let recorder = Recorder::open(Arc::new(disk), Path::new(DIR), RecorderConfig::default()).unwrap();
+    let actions = Space::f32_box(&vec![-1.0; elements], &vec![1.0; elements]);
+    let run = recorder.begin_run(Shape { lanes, actions, ..Shape::plain(0) }.header()).unwrap();
+    let mut block = run.block(0, lanes);
+    (0..lanes).for_each(|lane| block.begin(lane, Start::default(), &[]));
+    for row in 0..1000 {
+        let all = (0..lanes * elements).map(|at| of(at / elements, row, at % elements));
+        let (actions, stepped) = (all.collect::<Vec<_>>(), LaneSet::first(lanes));
+        let (actions, begun) = (ColumnRef::F32(&actions), LaneSet::NONE);
+        block.row(Row { stepped, begun, actions, obs: &[], rewards: &[], infos: &[], now_ms: row / 100 });
+    }
+    drop((block, run));
+    recorder.finish().unwrap().bytes as f64 / (1000 * lanes) as f64
+}
+
+/// Symptom: an action log of an env whose actions are sixteen orders had 1 KiB a step while nobody gave one. Cause: the
+/// elements of a Box stood there as they were. Fix: runs of equal actions, and rows that are packed.
+#[test]
+fn a_step_without_an_order_costs_a_few_bytes_and_one_with_an_order_what_it_has() {
+    let nothing = |_, _, _| -1.0;
+    let one = |lane: usize, row: u64, element: usize| {
+        let order = split_mix64(row << 8 | lane as u64);
+        if element as u64 / 16 == order % 16 {
+            (split_mix64(order ^ element as u64) >> 40) as f32
+        } else {
+            -1.0
+        }
+    };
+    for lanes in [1, 8, 64] {
+        let (idle, busy) = (bytes_a_box_step(lanes, ORDERS, nothing), bytes_a_box_step(lanes, ORDERS, one));
+        println!("{lanes} lanes: {idle:.2} bytes a step without an order, {busy:.2} with one");
+        assert!(idle <= 40.0, "{idle} bytes a step of {lanes} lanes");
+        assert!(busy <= 180.0, "{busy} bytes a step of {lanes} lanes");
+    }
+    let held = bytes_a_box_step(64, 1, nothing);
+    assert!(held <= 0.2, "{held} bytes a step of one float that stays");
+}
+
+#[test]
+fn actions_of_a_box_that_are_drawn_cost_no_more_than_their_elements() {
+    let drawn = |lane: usize, row: u64, element: usize| {
+        f32::from_bits((split_mix64(row << 20 | (lane << 10 | element) as u64) >> 33) as u32)
+    };
+    for (elements, most) in [(1, 4.3), (ORDERS, 1030.0)] {
+        let bytes = bytes_a_box_step(64, elements, drawn);
+        println!("{bytes:.3} bytes a step of {elements} elements");
+        assert!(bytes <= most, "{bytes} bytes a step of {elements} elements");
     }
 }
 

@@ -511,6 +511,16 @@ impl<'a> Columns<'a> {
         self.fixed[column::ACTIONS]
     }
 
+    /// Returns the actions of a Box as runs; empty if they are not coded so.
+    pub(crate) const fn repeated_actions(&self) -> &'a [u8] {
+        self.fixed[column::REPEATED_ACTIONS]
+    }
+
+    /// Returns the actions of a Box as packed rows; empty if they are not coded so.
+    pub(crate) const fn packed_actions(&self) -> &'a [u8] {
+        self.fixed[column::PACKED_ACTIONS]
+    }
+
     pub(crate) const fn versions(&self) -> &'a [u8] {
         self.fixed[column::VERSIONS]
     }

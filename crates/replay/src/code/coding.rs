@@ -13,8 +13,12 @@ pub(crate) mod column {
     pub(crate) const VERSIONS: usize = 8;
     pub(crate) const CALLS: usize = 9;
     pub(crate) const OPTIONS: usize = 10;
+    /// Actions as runs of equal ones.
+    pub(crate) const REPEATED_ACTIONS: usize = 11;
+    /// Actions as packed rows.
+    pub(crate) const PACKED_ACTIONS: usize = 12;
     /// Number of columns that every run may have.
-    pub(crate) const FIXED: usize = 11;
+    pub(crate) const FIXED: usize = 13;
     /// Id of the first observation column.
     pub(crate) const OBS_ID: u64 = 16;
     /// Number of observation columns whose ids follow the first one's.
@@ -36,6 +40,7 @@ pub(crate) mod column {
     );
     const _: () =
         assert!(PACKED_OBS_ID as usize + rollhouse_core::limits::MAX_OBS_COLUMNS <= PACKED_INFO_ID as usize);
+    const _: () = assert!(FIXED < OBS_ID as usize && REPEATED_ACTIONS + 1 == PACKED_ACTIONS);
     const _: () = assert!(OBS_ID as usize + NEAR == INFO_ID as usize);
     const _: () =
         assert!(NOTED_ID as usize + rollhouse_core::limits::MAX_STEP_COLUMNS <= REPEATED_INFO_ID as usize);
@@ -238,7 +243,7 @@ pub(crate) mod windows {
     }
 }
 
-/// The step columns, and info columns that repeat.
+/// The step columns, and info columns and actions that repeat.
 pub(crate) mod repeated {
     /// Head of a column: the values stand row by row.
     pub(crate) const PLAIN: u8 = 0;

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use rollhouse_core::LaneSet;
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 
+use crate::code::box_actions::BoxActions;
 use crate::code::buffer::Buffer;
 use crate::code::buffer_pass::{Ended, Happened, Windows};
 use crate::code::calls;
@@ -36,6 +37,8 @@ pub(crate) struct Encoder {
     repeated_infos: Vec<Vec<u8>>,
     /// Observation columns, then info columns, that are packed; the others are empty.
     packed: Vec<Vec<u8>>,
+    /// Chunks whose actions are written as they are, because the ones before got no shorter.
+    plain_actions: u32,
     happened: Happened,
     /// Flags of the ends that are stored.
     flags: Vec<u8>,
@@ -52,6 +55,7 @@ impl Encoder {
             repeated_infos: vec![Vec::new(); layout.info_columns.len()],
             packed: vec![Vec::new(); layout.packings.len()],
             happened: Happened::new(by_row, layout.recorded.has_observations()),
+            plain_actions: 0,
             flags: Vec::new(),
             sampling,
             layout,
@@ -88,6 +92,7 @@ impl Encoder {
         self.put_packed(buffer);
         let repeats = self.may_repeat(&before, buffer.rows);
         self.shorten_infos(repeats);
+        self.shorten_actions(buffer.lanes.count, repeats);
         versions::put(&mut self.columns[column::VERSIONS], &buffer.between.versions, buffer.rows);
         calls::put(&mut self.columns[column::CALLS], &mut self.happened.calls, &buffer.between.calls);
         own_options::put(&mut self.columns[column::OPTIONS], &mut buffer.between.options, present);
@@ -327,8 +332,11 @@ impl Encoder {
 
     /// Returns whether values may be coded as runs: a reader takes so much of an episode that is coded so, and no more.
     fn may_repeat(&self, before: &BlockState, rows: u32) -> bool {
-        let step =
-            size_of::<i64>() + self.layout.noted_bytes() + self.layout.info_columns.iter().sum::<usize>();
+        let action = match self.layout.actions {
+            ActionCoding::Planes { .. } => size_of::<i64>(),
+            ActionCoding::Raw { bytes } => bytes,
+        };
+        let step = action + self.layout.noted_bytes() + self.layout.info_columns.iter().sum::<usize>();
         let oldest = before.table.iter().map(|lane| lane.age).max().unwrap_or(0);
         oldest.saturating_add(rows.into()).saturating_mul(step as u64) <= EPISODE_EXPANDED_BYTES as u64
     }
@@ -353,6 +361,25 @@ impl Encoder {
                     plain.clear();
                 }
             }
+        }
+    }
+
+    /// Codes the actions of a Box as runs, if they may be, or packed, where that is shorter.
+    fn shorten_actions(&mut self, lanes: usize, repeats: bool) {
+        let ActionCoding::Raw { bytes } = self.layout.actions else { return };
+        self.plain_actions = self.plain_actions.saturating_sub(1);
+        if self.plain_actions > 0 {
+            return;
+        }
+        let (plain, coded) = self.columns.split_at_mut(column::REPEATED_ACTIONS);
+        let [runs, packed, ..] = coded else { return };
+        let Happened { kept_rows, ends, .. } = &self.happened;
+        let plain = &mut plain[column::ACTIONS];
+        let actions = BoxActions { plain, row_bytes: bytes, kept: kept_rows, ends: &ends.keys, lanes };
+        if actions.shorten(repeats, runs, packed) {
+            plain.clear();
+        } else {
+            self.plain_actions = PLAIN_CHUNKS;
         }
     }
 
@@ -409,6 +436,9 @@ impl Encoder {
         }
     }
 }
+
+/// Chunks of which one is tried, where actions do not repeat: to try costs the writer as much as all else.
+const PLAIN_CHUNKS: u32 = 32;
 
 #[inline]
 const fn is_present(key: u32, present: u64) -> bool {

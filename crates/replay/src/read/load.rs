@@ -328,7 +328,19 @@ impl Draft {
             }
             (ActionCoding::Raw { bytes }, actions) => {
                 self.scratch.clear();
-                Decoder::raw_rows(columns.actions(), bytes, part, rows, &mut self.scratch)?;
+                match (columns.repeated_actions(), columns.packed_actions()) {
+                    ([], []) => Decoder::raw_rows(columns.actions(), bytes, part, rows, &mut self.scratch)?,
+                    (runs, []) => repeated::read(runs, bytes, part, rows, &mut left, &mut self.scratch)?,
+                    (_, packed) => {
+                        let place = layout.packings.len();
+                        let column =
+                            PackedColumn { bytes: packed, place, row_bytes: bytes, has_firsts: false };
+                        let before = self.most.unpacked.saturating_sub(self.expanded.unpacked);
+                        let mut left = before;
+                        column.read(decoder, part, &rows.0, streams, &mut left, &mut self.scratch)?;
+                        self.expanded.unpacked += before - left;
+                    }
+                }
                 append_le(actions, &self.scratch)?;
             }
             (ActionCoding::Planes { .. }, _) => return Err(Malformed("action type")),

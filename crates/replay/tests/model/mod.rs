@@ -208,6 +208,8 @@ pub struct Driver {
     /// What is noted, and the dice that change it.
     noted: (Vec<f32>, Vec<i32>),
     noting: Dice,
+    /// The last actions of a Box.
+    floats: Vec<f32>,
     number: Vec<u64>,
     open: LaneSet,
     resetting: LaneSet,
@@ -223,6 +225,7 @@ impl Driver {
             dice: Dice::new(shape.seed ^ 0xABCD),
             noted: (vec![f32::NAN; shape.lanes], vec![0; 2 * shape.lanes]),
             noting: Dice::new(shape.seed ^ 0x1234),
+            floats: vec![],
             number: vec![0; shape.lanes],
             open: LaneSet::NONE,
             resetting: LaneSet::NONE,
@@ -279,6 +282,22 @@ impl Driver {
         episode.end = Some(end);
     }
 
+    /// Draws other actions: of every third run all new ones, of others an element of some lanes, or next to nothing.
+    fn move_floats(&mut self, elements: usize) {
+        let count = self.shape.lanes * elements;
+        let kind = self.shape.seed % 3;
+        if self.floats.len() != count || kind == 0 {
+            self.floats = (0..count).map(|_| self.dice.below(1000) as f32 / 7.0).collect();
+        } else if kind == 1 || self.dice.one_in(30) {
+            for lane in 0..self.shape.lanes {
+                let element = self.dice.below(2 * elements as u64) as usize;
+                if element < elements {
+                    self.floats[lane * elements + element] += 1.0;
+                }
+            }
+        }
+    }
+
     /// Notes something else of all lanes, of some or of none.
     fn note(&mut self) {
         let dice = &mut self.noting;
@@ -318,7 +337,10 @@ impl Driver {
             }
             Space::Box(_) => vec![],
         };
-        let floats: Vec<f32> = (0..lanes * elements).map(|_| (self.dice.below(1000) as f32) / 7.0).collect();
+        if matches!(self.shape.actions, Space::Box(_)) {
+            self.move_floats(elements);
+        }
+        let floats = self.floats.clone();
         let actions = match &self.shape.actions {
             Space::Discrete(_) => ColumnRef::I64(&discrete),
             Space::Box(_) => ColumnRef::F32(&floats),
