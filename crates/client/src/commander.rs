@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use rollhouse_core::RunId;
-use rollhouse_wire::limits::MAX_OUTSTANDING_COMMANDS;
+use rollhouse_wire::limits::{MAX_COMMAND_ANSWER_BYTES, MAX_OUTSTANDING_COMMANDS};
 use rollhouse_wire::{
     CallError, CallId, CloseCode, Connection, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, Grant,
-    Incarnation, OpenCommands, Refusal, RefusalCode,
+    Incarnation, OpenCommands, PiecedAnswer, Refusal, RefusalCode,
 };
 
 use crate::error::MethodError;
@@ -47,7 +47,8 @@ pub(crate) struct Commands {
 impl Commands {
     fn envelope(&self, index: usize, id: u64, of: CallId) -> Envelope {
         let (method, payload) = (self.method.to_owned(), self.params[index].clone());
-        Envelope { id, method, call: Some(of), payload, error: None }
+        let command = Envelope { id, method, call: Some(of), payload, error: None, room: 0, more: 0 };
+        command.with_room(MAX_COMMAND_ANSWER_BYTES)
     }
 }
 
@@ -135,6 +136,7 @@ impl Commander {
         answers: &mut Vec<Envelope>,
     ) -> Result<(), Trouble> {
         let (mut sent, mut awaited) = (answers.len(), self.next);
+        let mut pieced = PiecedAnswer::default();
         while answers.len() < asked.params.len() {
             while sent < asked.params.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
                 if !carrier.send(&asked.envelope(sent, self.next, of)).await? {
@@ -147,8 +149,11 @@ impl Commander {
             match answer.id.cmp(&awaited) {
                 Ordering::Less if carrier.has_old_answers() => {}
                 Ordering::Equal => {
+                    let whole = pieced.add(answer, MAX_COMMAND_ANSWER_BYTES);
+                    let whole = whole.map_err(|error| Trouble::Malformed(error.to_string()))?;
+                    let Some(whole) = whole else { continue };
                     awaited += 1;
-                    answers.push(done(answer)?);
+                    answers.push(done(whole)?);
                 }
                 Ordering::Less | Ordering::Greater => {
                     let what = format!("an answer to command {}, not {awaited}", answer.id);

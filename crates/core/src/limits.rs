@@ -79,7 +79,7 @@ pub const MAX_PLUGINS: usize = 64;
 pub const MAX_OPTIONS: usize = 64;
 
 /// Maximum number of methods that one env may have.
-pub const MAX_METHODS: usize = 32;
+pub const MAX_METHODS: usize = 128;
 
 /// Maximum number of bytes in the name of an env's method.
 pub const MAX_METHOD_NAME_BYTES: usize = 64;
@@ -90,8 +90,11 @@ pub const MAX_METHOD_TEXT_BYTES: usize = 4096;
 /// Maximum number of bytes of what a lane says in words beside its rows: why it is lost, and infos that have no column.
 pub const MAX_LANE_WORDS_BYTES: usize = 1024;
 
-/// Maximum number of bytes that a call of an env's method is given, and of its answer.
+/// Maximum number of bytes that a call of an env's method is given.
 pub const MAX_CALL_BYTES: usize = 64 << 10;
+
+/// Maximum number of bytes of the answer to a call of an env's method.
+pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// Maximum number of calls that may change one lane between two of its steps.
 pub const MAX_CALLS_OF_STEP: usize = 16;

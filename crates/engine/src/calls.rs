@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_CALLS_OF_STEP};
+use rollhouse_core::limits::{MAX_ANSWER_BYTES, MAX_CALL_BYTES, MAX_CALLS_OF_STEP};
 
 use crate::error::StepError;
 
@@ -65,7 +65,7 @@ pub enum CallFault {
     #[error("the lane was changed {MAX_CALLS_OF_STEP} times since its last step, which is the limit")]
     TooMany,
     /// The answer is too long. The lane has done what it was called for.
-    #[error("the lane has done it, but its answer has {bytes} bytes, may have at most {MAX_CALL_BYTES}")]
+    #[error("the lane has done it, but its answer has {bytes} bytes, may have at most {MAX_ANSWER_BYTES}")]
     Answer {
         /// Number of bytes in the answer.
         bytes: usize,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::header;
 use proptest::prelude::*;
-use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_CALLS_OF_STEP};
+use rollhouse_core::limits::{MAX_ANSWER_BYTES, MAX_CALL_BYTES, MAX_CALLS_OF_STEP};
 use rollhouse_core::{
     AutoresetMode, Began, Call, ColumnData, ColumnMut, Interruption, LaneState, Past, PastEvent,
     PlayedActions, RecordRule, SeedSchedule, random_bits,
@@ -75,10 +75,12 @@ fn what_the_spec_does_not_list_and_what_is_too_long_is_refused_by_name() {
         fault(refused(&mut engine, 0, "push", "far")),
         CallFault::Env(CallError::Refused { message }) if message.contains("`far`")
     ));
-    let many = (MAX_CALL_BYTES + 1).to_string();
+    let most = (MAX_ANSWER_BYTES - 2).to_string();
+    assert_eq!(engine.call(0, "shout", &most).unwrap().len(), MAX_ANSWER_BYTES);
+    let many = (MAX_ANSWER_BYTES - 1).to_string();
     assert_eq!(
         fault(refused(&mut engine, 0, "shout", &many)),
-        CallFault::Answer { bytes: MAX_CALL_BYTES + 3 }
+        CallFault::Answer { bytes: MAX_ANSWER_BYTES + 1 }
     );
     let bare = Registry::builtin().get("CartPole-v1").unwrap();
     let mut bare = Engine::new(&bare, EngineConfig::new(1), None).unwrap();

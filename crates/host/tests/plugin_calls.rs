@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::limits::{BLOCK_LANES, MAX_CALL_BYTES};
+use rollhouse_core::limits::{BLOCK_LANES, MAX_ANSWER_BYTES};
 use rollhouse_core::{
     Began, Call, ColumnData, ColumnMut, ColumnRef, Interruption, LaneState, Options, Past, PastEvent,
     PlayedActions, RecordRule, RunId, SeedSchedule, random_bits,
@@ -234,8 +234,11 @@ fn answers_that_are_lies_or_no_texts_change_no_memory_and_are_told() {
             other => panic!("{other}"),
         };
         let lie = engine.call(1, "lie", "null").map_err(fault);
-        assert_eq!(lie, Err(CallFault::Answer { bytes: MAX_CALL_BYTES + 1 }));
+        assert_eq!(lie, Err(CallFault::Answer { bytes: MAX_ANSWER_BYTES + 1 }));
         assert!(engine.call(1, "where", "null").unwrap().ends_with("\"pushed\": 1}"), "it was done");
+        assert_eq!(engine.call(1, "shout", "1048576").unwrap(), "a".repeat(MAX_ANSWER_BYTES));
+        let longer = engine.call(1, "shout", "1048577").map_err(fault);
+        assert_eq!(longer, Err(CallFault::Answer { bytes: MAX_ANSWER_BYTES + 1 }));
         assert_eq!(engine.call(1, "latin", "null").unwrap(), "Stra\u{fffd}e");
         let nothing = engine.call(1, "nothing", "null").map_err(fault);
         assert_eq!(nothing, Err(CallFault::Env(CallError::Unsupported)));

@@ -99,7 +99,7 @@ async fn run(
             Ok(answer) => answer,
             Err(gone) => return End::Session(gone, call),
         };
-        if writer.write(&answer).await.is_err() {
+        if writer.write_answer(answer).await.is_err() {
             return End::ByOwner;
         }
         // Short commands never wait: other sessions are to have their turn as well.

@@ -678,13 +678,7 @@ mod tests {
                 };
                 let (mut first, mut second) = (step(), step());
                 let asked = header(FrameKind::Step, 2, 8);
-                let command = Envelope {
-                    id: 1,
-                    method: "get_attributes".to_owned(),
-                    call: None,
-                    payload: Vec::new(),
-                    error: None,
-                };
+                let command = Envelope::command(1, "get_attributes", &()).unwrap();
                 // The first waits for the worker, the others for the session, and the end after them.
                 tokio::join!(
                     biased;

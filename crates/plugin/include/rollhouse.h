@@ -161,7 +161,7 @@ typedef struct rollhouse_description {
     uint32_t reserved;
     const rollhouse_sequence *option_defaults; /* one for each option; may be NULL if none is a text or a list */
     uint32_t no_verdicts; /* 1 if `verdict` has nothing to say of this env, so that it is not asked */
-    uint32_t method_count; /* number of methods, at most 32 */
+    uint32_t method_count; /* number of methods, at most 128 */
     const rollhouse_method *methods; /* what `call` does in lanes of the env */
 } rollhouse_description;
 
@@ -241,7 +241,7 @@ typedef struct rollhouse_call {
     uint64_t payload_bytes;         /* its length without that 0 */
     const rollhouse_random *random; /* the lanes' generators; a method that changes nothing draws nothing */
     char *answer;                   /* where the answer is written, or the reason of a refusal */
-    uint64_t answer_room;           /* bytes there: 1 more than an answer may have, which is 65,536 */
+    uint64_t answer_room;           /* bytes there: 1 more than an answer may have, which is 1,048,576 */
     uint64_t answer_bytes;          /* written by the plug-in, 0 before: length of what it has written */
 } rollhouse_call;
 

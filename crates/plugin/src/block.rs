@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use rollhouse_core::limits::{BLOCK_LANES, MAX_CALL_BYTES, MAX_OBS_COLUMNS};
+use rollhouse_core::limits::{BLOCK_LANES, MAX_ANSWER_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{
     ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, GameResult, LaneSet, OptionSpec, OptionValue, Options,
     Start, Verdict, is_plain,
@@ -442,7 +442,7 @@ impl BatchEnv for PluginBlock {
         if self.lost.has(lane) {
             return Err(CallError::Lost);
         }
-        let (ended, mut answer) = ([payload.as_bytes(), &[0]].concat(), vec![0u8; MAX_CALL_BYTES + 1]);
+        let (ended, mut answer) = ([payload.as_bytes(), &[0]].concat(), vec![0u8; MAX_ANSWER_BYTES + 1]);
         let random = self.generators.callbacks();
         let mut said = abi::Call {
             size: abi::size::<abi::Call>(),

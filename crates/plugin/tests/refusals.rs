@@ -56,7 +56,7 @@ fn each_fault_of_table_and_description_is_refused_by_name() {
         ("PICTURE_SIZE", "`render_width` is 100000, must be"),
         ("HUGE_SHAPE", "`observation[0].shape` has"),
         ("LOW_ABOVE_HIGH", "`observation[0].low[0]` is 1000000000, must be at most 0"),
-        ("METHOD_COUNT", "`methods` has 4000000000, may have at most 32"),
+        ("METHOD_COUNT", "`methods` has 4000000000, may have at most 128"),
         ("NULL_METHODS", "`methods` is NULL"),
         ("METHOD_NAME", "method name `push it` must have 1 to 64 letters, digits and `_-.`"),
         ("LONG_METHOD_NAME", "`methods[1].name` is no text of 1 to 64 bytes"),

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from lamps import Lamp, WeakLamp
+from lamps import Chatterer, Lamp, WeakLamp
 from python_nodes import play, python_nodes
 
 import rollhouse
@@ -198,3 +198,32 @@ def test_a_python_env_on_a_node_is_called_and_goes_on_elsewhere_with_its_calls(t
             there.close()
     finally:
         two.close()
+
+
+def chatters(envs: rollhouse.VectorEnv, refused: type[Exception]) -> None:
+    assert len(envs.methods) == 128
+    envs.reset(seed=1)
+    assert [envs.call_method(1, f"say_{number}") for number in (0, 64, 126)] == [0, 64, 126]
+    # With its quotation marks an answer has two bytes more than it has letters.
+    assert envs.call_method(1, "recite", (1 << 20) - 2) == "x" * ((1 << 20) - 2)
+    with pytest.raises(refused, match="its answer has 1048577 bytes, may have at most 1048576"):
+        envs.call_method(1, "recite", (1 << 20) - 1)
+    assert envs.call_method(1, "say_5") == 5
+
+
+def test_a_python_env_has_128_methods_and_answers_of_a_mebibyte() -> None:
+    with rollhouse.vectorize([Chatterer] * 2) as envs:
+        chatters(envs, errors.CallError)
+
+
+def test_a_python_env_on_a_node_has_128_methods_and_answers_of_a_mebibyte(tmp_path: Path) -> None:
+    one = python_nodes(tmp_path, "lamps", names=("one",))
+    try:
+        for transport in ("quic", "shm"):
+            with rollhouse.connect(one.url, timeout=120, transport=transport) as cluster:
+                envs = cluster.make_vec("lamps:Chatterer", 2)
+                assert envs.placements[0].transport == transport
+                chatters(envs, errors.RefusedError)
+                envs.close()
+    finally:
+        one.close()

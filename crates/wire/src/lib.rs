@@ -60,7 +60,7 @@ pub use attach_socket::{
 pub use audit::{AuditLine, AuditPage, AuditQuery};
 pub use call_id::{CallId, NoCallId};
 pub use call_times::{CallHistogram, CallTimes, TimedCall};
-pub use command::{CommandsOpened, Envelope, EnvelopeError, OpenCommands};
+pub use command::{CommandsOpened, Envelope, EnvelopeError, OpenCommands, PiecedAnswer};
 pub use endpoint::{
     Admittance, Arrival, ArrivalCounts, Authenticate, BindError, ByteReceiver, ByteSender, Call, CallError,
     CloseCode, Connection, ConnectionLost, Credential, DialError, Dialer, Eagerness, Effective,

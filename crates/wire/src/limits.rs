@@ -1,5 +1,6 @@
 //! The limits of the protocol, each with a name.
 
+use rollhouse_core::limits::MAX_ANSWER_BYTES;
 pub use rollhouse_core::limits::{MAX_CONTROL_DEPTH, MAX_NAME_BYTES};
 
 /// Bytes of one control message without its length word. The largest is the list of a pool's grants: 4,096 of them take
@@ -17,6 +18,11 @@ pub const MAX_SIDECAR_BYTES: usize = 1 << 20;
 /// Bytes of one envelope of the command channel: a quarter of a ring of shared memory. The image of a lane is the
 /// largest thing in one; attributes are fetched in parts.
 pub const MAX_COMMAND_BYTES: usize = 128 << 10;
+/// Bytes of the payload of an answer to a command, which comes in pieces where it does not fit an envelope: the longest answer
+/// of an env's method and what is around it.
+pub const MAX_COMMAND_ANSWER_BYTES: usize = MAX_ANSWER_BYTES + (4 << 10);
+/// Bytes of an answer's payload in one envelope: the rest of it has a method's name and a few numbers.
+pub const ANSWER_ENVELOPE_BYTES: usize = MAX_COMMAND_BYTES - MAX_METHOD_BYTES - 192;
 /// Time from the first byte of an envelope to its last.
 pub const ENVELOPE_DEADLINE: std::time::Duration = std::time::Duration::from_secs(30);
 /// Bytes of the name of a method of the command channel.

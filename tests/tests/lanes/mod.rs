@@ -17,6 +17,7 @@ mod recordings;
 mod returns;
 mod rows;
 
+use rollhouse_core::limits::MAX_ANSWER_BYTES;
 use rollhouse_core::{AutoresetMode, Distribution, OptionValue, random_bits};
 use rollhouse_engine::{AttributeValue, LaneOptions, Reset};
 use rollhouse_wire::Spread;
@@ -261,6 +262,11 @@ fn calls_of_methods_answer_and_move_lanes_as_those_of_a_kernel(suite: &Suite) {
     both.ask(|lanes| lanes.call(3, "fly", "").unwrap_err());
     both.ask(|lanes| lanes.call(3, "push", "far").unwrap_err());
     both.ask(|lanes| lanes.call(LANES, "where", "").unwrap_err());
+    // With its quotation marks an answer has two bytes more than it has letters.
+    let longest = both.ask(|lanes| lanes.call(5, "shout", &(MAX_ANSWER_BYTES - 2).to_string()).unwrap());
+    assert_eq!(longest.len(), MAX_ANSWER_BYTES);
+    let longer = both.ask(|lanes| lanes.call(5, "shout", &(MAX_ANSWER_BYTES - 1).to_string()).unwrap_err());
+    assert!(longer.ends_with("may have at most 1048576"), "{longer}");
     both.play(1);
 }
 

@@ -1,6 +1,6 @@
 //! Calls of an env's methods on lanes of a block.
 
-use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_CALLS_OF_STEP};
+use rollhouse_core::limits::{MAX_ANSWER_BYTES, MAX_CALLS_OF_STEP};
 use rollhouse_core::{Call, LaneSet};
 use rollhouse_env::CallError;
 
@@ -31,7 +31,7 @@ impl Block {
                     self.note_call(lane, before, call);
                 }
                 let bytes = answer.len();
-                if bytes > MAX_CALL_BYTES { Err(CallFault::Answer { bytes }) } else { Ok(answer) }
+                if bytes > MAX_ANSWER_BYTES { Err(CallFault::Answer { bytes }) } else { Ok(answer) }
             }
             Some(Err(CallError::Lost)) => {
                 if !self.is_lost(lane) {

@@ -17,7 +17,7 @@ static const uint64_t shape[1] = {1};
 static const rollhouse_space observation = {.kind = ROLLHOUSE_BOX, .dtype = ROLLHOUSE_F64, .axes = 1, .shape = shape, .low = low, .high = high, .bounds = 1};
 static const rollhouse_space action = {.kind = ROLLHOUSE_DISCRETE, .n = 2};
 
-enum { WHERE, PUSH, SHAKE, SELDOM, LOSE, FAIL, CRASH, LIE, LATIN, NOTHING, METHODS };
+enum { WHERE, PUSH, SHAKE, SELDOM, LOSE, FAIL, CRASH, LIE, LATIN, NOTHING, SHOUT, METHODS };
 static const rollhouse_method methods[METHODS] = {
     {.name = "where", .summary = "tells the place, and how often the lane was pushed"},
     {.name = "push", .params = "{\"type\": \"number\", \"minimum\": -9, \"maximum\": 9}", .changes = 1},
@@ -28,7 +28,8 @@ static const rollhouse_method methods[METHODS] = {
     {.name = "crash", .changes = 1},
     {.name = "lie", .summary = "says that its answer is longer than memory", .changes = 1},
     {.name = "latin", .summary = "answers with what is no UTF-8"},
-    {.name = "nothing", .summary = "is listed, and not there"}};
+    {.name = "nothing", .summary = "is listed, and not there"},
+    {.name = "shout", .summary = "answers with that many letters"}};
 static const rollhouse_description description = {
     .size = sizeof description, .deterministic = 1, .id = "c/Called-v0", .summary = "walk", .observation = &observation,
     .observation_count = 1, .action = &action, .max_episode_steps = 40, .methods = methods, .method_count = METHODS};
@@ -103,6 +104,10 @@ static int32_t call(rollhouse_block *b, rollhouse_call *call) {
     case LIE: call->answer_bytes = UINT64_MAX; break;
     case LATIN: return answer(call, ROLLHOUSE_OK, "Stra\xdf" "e");
     case NOTHING: return ROLLHOUSE_UNSUPPORTED;
+    case SHOUT:
+        call->answer_bytes = strtoull(call->payload, NULL, 10);
+        memset(call->answer, 'a', call->answer_bytes < call->answer_room ? call->answer_bytes : call->answer_room);
+        return ROLLHOUSE_OK;
     }
     if (call->method != WHERE) b->place[lane] += by, b->pushed[lane]++;
     if (call->method == LIE) return ROLLHOUSE_OK;

@@ -138,7 +138,7 @@ impl OwnedSession {
     fn serve_command(
         &mut self,
         end: &mut ServingEnd,
-        alive: impl FnMut() -> bool,
+        mut alive: impl FnMut() -> bool,
     ) -> Result<(), MemoryFault> {
         let mut bytes = Vec::new();
         if !end.next_command(&mut bytes)? {
@@ -152,13 +152,16 @@ impl OwnedSession {
         } else {
             command.span().in_scope(|| self.command(command))
         };
-        // An answer is within the limit of envelopes, which a ring of the default size takes.
-        let bytes = answer.encode().map_err(|_| MemoryFault::Envelope)?;
-        let deadline = Some(Instant::now() + ANSWER_DEADLINE);
-        end.answer_command(&bytes, deadline, alive).map_err(|error| match error {
-            ServeError::Peer(fault) => fault.into(),
-            ServeError::TimedOut | ServeError::Gone => MemoryFault::Unread,
-        })
+        for piece in answer.into_pieces() {
+            // A piece is within the limit of envelopes, which a ring of the default size takes.
+            let bytes = piece.encode().map_err(|_| MemoryFault::Envelope)?;
+            let deadline = Some(Instant::now() + ANSWER_DEADLINE);
+            end.answer_command(&bytes, deadline, &mut alive).map_err(|error| match error {
+                ServeError::Peer(fault) => fault.into(),
+                ServeError::TimedOut | ServeError::Gone => MemoryFault::Unread,
+            })?;
+        }
+        Ok(())
     }
 
     #[inline]

@@ -84,3 +84,16 @@ class Odd(Lamp):
     """Lists a method that it does not have."""
 
     metadata = {"methods": {"fly": {}}}
+
+
+class Chatterer(Lamp):
+    """A lamp with as many methods as an env may have; the last one answers with that many letters."""
+
+    metadata = {"methods": {f"say_{number}": {"changes": False} for number in range(127)} | {"recite": {"changes": False}}}
+
+    def recite(self, letters: int) -> str:
+        return "x" * letters
+
+
+for number in range(127):
+    setattr(Chatterer, f"say_{number}", lambda self, number=number: number)

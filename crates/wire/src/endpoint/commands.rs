@@ -100,6 +100,17 @@ impl EnvelopeWriter {
         self.stream.write_all(&message).await.map_err(EnvelopeFault::Lost)
     }
 
+    /// Sends an answer, in pieces where it is longer than an envelope. Each has as much time as [`EnvelopeWriter::write`] takes.
+    ///
+    /// # Errors
+    /// As of [`EnvelopeWriter::write`].
+    pub async fn write_answer(&mut self, answer: Envelope) -> Result<(), EnvelopeFault> {
+        for piece in answer.into_pieces() {
+            self.write(&piece).await?;
+        }
+        Ok(())
+    }
+
     /// Returns the stream, to end it or give it up.
     pub fn stream(&mut self) -> &mut ByteSender {
         &mut self.stream
