@@ -7,11 +7,12 @@ use std::time::Duration;
 use rollhouse_core::msgpack::Message;
 use rollhouse_core::{AutoresetMode, ColumnData, ColumnSpec, EnvKind, Options, RecordRule};
 use rollhouse_replay::{Episode, Frame, PolicyInfo, RunHeader, SoFar, StepFrom, Steps};
+use rollhouse_wire::limits::MAX_WATCH_ANSWER_BYTES;
 use rollhouse_wire::{
     CallError, CallId, DialError, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, LaneFrame,
-    LanePicture, LanePosition, LookAnswer, LookParams, OpenWatch, Refusal, ReplayOf, ReplayStanding,
-    SessionId, SoFar as SoFarAnswer, SoFarFrom, SoFarParams, SoFarRows, StepState, StreamLost,
-    Watch as WatchRequest, WatchGrant, WatchOpened,
+    LanePicture, LanePosition, LookAnswer, LookParams, OpenWatch, PiecedAnswer, Refusal, ReplayOf,
+    ReplayStanding, SessionId, SoFar as SoFarAnswer, SoFarFrom, SoFarParams, SoFarRows, StepState,
+    StreamLost, Watch as WatchRequest, WatchGrant, WatchOpened,
 };
 
 use crate::blocking::Cluster;
@@ -285,14 +286,22 @@ impl AsyncWatch {
         params: &P,
     ) -> Result<T, WatchError> {
         let asked = Envelope::command(self.asked + 1, method, params);
-        let answer = self.exchange(asked.map_err(|error| unlike(&error.to_string()))?).await?;
+        let asked = asked.map_err(|error| unlike(&error.to_string()))?.with_room(MAX_WATCH_ANSWER_BYTES);
+        let answer = self.exchange(asked).await?;
         answer.payload().map_err(|error| unlike(&error.to_string()))
     }
 
     async fn exchange(&mut self, asked: Envelope) -> Result<Envelope, WatchError> {
         self.asked = asked.id;
         self.writer.write(&asked).await.map_err(over)?;
-        let answer = self.reader.read().await.map_err(over)?.ok_or(WatchError::Over(StreamLost::Cut))?;
+        let mut pieced = PiecedAnswer::default();
+        let answer = loop {
+            let piece = self.reader.read().await.map_err(over)?.ok_or(WatchError::Over(StreamLost::Cut))?;
+            let whole = pieced.add(piece, MAX_WATCH_ANSWER_BYTES);
+            if let Some(whole) = whole.map_err(|error| unlike(&error.to_string()))? {
+                break whole;
+            }
+        };
         match answer.error {
             _ if answer.id != self.asked => Err(unlike("an answer to something else")),
             Some(refusal) => Err(WatchError::Refused(refusal)),

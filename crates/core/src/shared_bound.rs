@@ -94,11 +94,14 @@ impl SharedBound {
     /// taken: so it binds when owners have all but the reserve.
     pub const WORKER_MEMORY: Self =
         Self::of("bytes of memory of a node's worker processes", 16 << 30).reserving(1 << 30).ending();
+    /// Bytes of answers to the watchers of a node that come in pieces, and are not taken yet.
+    pub const WATCH_BYTES: Self =
+        Self::of("bytes of long answers to a node's watchers", 1 << 30).reserving(128 << 20);
     /// Lanes of one session that are watched: each costs every step a few nanoseconds.
     pub const WATCHED_LANES: Self = Self::of("watched lanes of a session", 16).reserving(2);
 
     /// Every bound that is shared, in the order of the table in docs/faults.md.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::CONNECTIONS,
         Self::REQUESTS,
         Self::REQUEST_BYTES,
@@ -116,6 +119,7 @@ impl SharedBound {
         Self::REPLAYS,
         Self::SESSIONS,
         Self::WATCHERS,
+        Self::WATCH_BYTES,
         Self::WATCHED_LANES,
         Self::ATTACHED,
         Self::WORKER_MEMORY,

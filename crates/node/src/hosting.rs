@@ -97,11 +97,16 @@ pub(crate) struct HostingSettings {
 struct Places {
     connections: ShareBook,
     watchers: ShareBook,
+    watch_bytes: ShareBook,
 }
 
 impl Places {
     fn new(connections: SharedBound) -> Self {
-        Self { connections: ShareBook::new(connections), watchers: ShareBook::new(SharedBound::WATCHERS) }
+        Self {
+            connections: ShareBook::new(connections),
+            watchers: ShareBook::new(SharedBound::WATCHERS),
+            watch_bytes: ShareBook::new(SharedBound::WATCH_BYTES),
+        }
     }
 }
 
@@ -283,6 +288,14 @@ impl Hosting {
         let admitted = admitted.map_err(|over| busy(&over))?;
         let place = self.places.watchers.take(watcher, 1).map_err(|over| busy(&over))?;
         Ok((admitted, place))
+    }
+
+    /// Takes so many bytes for a long answer to a watcher.
+    ///
+    /// # Errors
+    /// If the watcher has its share of them.
+    pub(crate) fn admit_watch_bytes(&self, watcher: Claimant, bytes: usize) -> Result<Portion, Refusal> {
+        self.places.watch_bytes.take(watcher, bytes as u64).map_err(|over| busy(&over))
     }
 
     /// Returns the session that a watcher may watch, its description, and who the watcher is.

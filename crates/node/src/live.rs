@@ -25,7 +25,7 @@ use rollhouse_wire::{LaneFrame, Refusal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-pub(crate) use camera::{Camera, MAX_SHOWN_BYTES};
+pub(crate) use camera::Camera;
 use newest::Newest;
 pub(crate) use tape::{Begin, Rows, Snapshot};
 #[cfg(test)]

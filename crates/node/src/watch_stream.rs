@@ -11,17 +11,19 @@ use std::time::{Duration, Instant};
 
 use rollhouse_core::msgpack::Message;
 use rollhouse_core::{Claimant, Portion};
-use rollhouse_wire::limits::{MAX_LOOK_MS, MAX_SO_FAR_BYTES};
+use rollhouse_wire::limits::{
+    ANSWER_ENVELOPE_BYTES, MAX_LOOK_MS, MAX_SO_FAR_BYTES, MAX_WATCH_ANSWER_BYTES, MAX_WATCHED_ROW_BYTES,
+};
 use rollhouse_wire::{
-    Admittance, CloseCode, Connection, Envelope, EnvelopeReader, EnvelopeWriter, LanePicture, LookAnswer,
-    LookParams, OpenWatch, PauseParams, PlayParams, Refusal, RefusalCode, Request, Responder, SeekParams,
-    SessionId, SoFar, SoFarFrom, SoFarParams, SoFarRows, StepParams, StepState,
+    Admittance, CloseCode, Connection, Envelope, EnvelopeReader, EnvelopeWriter, LaneFrame, LanePicture,
+    LookAnswer, LookParams, OpenWatch, PauseParams, PlayParams, Refusal, RefusalCode, Request, Responder,
+    SeekParams, SessionId, SoFar, SoFarFrom, SoFarParams, SoFarRows, StepParams, StepState,
 };
 use tokio::time::{sleep_until, timeout};
 
 use crate::NodeFigures;
 use crate::hosting::Hosting;
-use crate::live::{Begin, Following, MAX_SHOWN_BYTES, Rows, Snapshot};
+use crate::live::{Begin, Following, Rows, Snapshot};
 use crate::player::Move;
 use crate::replay_session::{ReplaySession, ReplayedFrame, WatcherPlace};
 use crate::session_handle::SessionHandle;
@@ -165,11 +167,25 @@ impl Watcher {
                 }
                 Err(_) => return End::Hangs,
             };
-            let answer = self.answer(asked).await;
-            match timeout(self.patience, writer.write(&answer)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return End::ByWatcher,
-                Err(_) => return End::Hangs,
+            let mut answer = self.answer(asked).await;
+            let bytes = answer.payload.len();
+            let admitted = (bytes > ANSWER_ENVELOPE_BYTES)
+                .then(|| self.hosting.admit_watch_bytes(self.claimant.clone(), bytes))
+                .transpose();
+            // Held until the watcher has taken the answer.
+            let _admitted = match admitted {
+                Ok(admitted) => admitted,
+                Err(refusal) => {
+                    answer = answered::<()>(answer, Err(refusal));
+                    None
+                }
+            };
+            for piece in answer.into_pieces() {
+                match timeout(self.patience, writer.write(&piece)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return End::ByWatcher,
+                    Err(_) => return End::Hangs,
+                }
             }
         }
     }
@@ -178,11 +194,11 @@ impl Watcher {
         let envelope = Envelope { payload: Vec::new(), error: None, ..asked.clone() };
         match asked.method.as_str() {
             LookParams::METHOD => match params(&asked) {
-                Ok(params) => answered(envelope, self.look(params).await),
+                Ok(params) => answered(envelope, self.look(params, WatchRoom::of(asked.room)).await),
                 Err(refusal) => answered::<()>(envelope, Err(refusal)),
             },
             SoFarParams::METHOD => match params(&asked) {
-                Ok(params) => answered(envelope, self.so_far(params).await),
+                Ok(params) => answered(envelope, self.so_far(params, WatchRoom::of(asked.room)).await),
                 Err(refusal) => answered::<()>(envelope, Err(refusal)),
             },
             _ => match self.asked_move(&asked) {
@@ -192,7 +208,7 @@ impl Watcher {
         }
     }
 
-    async fn look(&mut self, params: LookParams) -> Result<LookAnswer, Refusal> {
+    async fn look(&mut self, params: LookParams, room: WatchRoom) -> Result<LookAnswer, Refusal> {
         let LookParams { lane, after, wait_ms, picture } = params;
         if wait_ms > MAX_LOOK_MS {
             let message = format!("wait_ms = {wait_ms}; at most {MAX_LOOK_MS} are allowed");
@@ -218,13 +234,16 @@ impl Watcher {
             |(frame, missed)| {
                 figures.watching.frames_shown.add(1);
                 figures.watching.frames_missed.add(missed);
-                (*frame).clone()
+                let has_room = frame.picture.len() + frame.obs.len() <= room.row;
+                let picture = if has_room { frame.picture.clone() } else { Vec::new() };
+                LaneFrame { picture, ..(*frame).clone() }
             },
         );
         Ok(LookAnswer { frame, replay: None })
     }
 
-    async fn so_far(&mut self, SoFarParams { lane, from }: SoFarParams) -> Result<SoFar, Refusal> {
+    async fn so_far(&mut self, asked: SoFarParams, room: WatchRoom) -> Result<SoFar, Refusal> {
+        let SoFarParams { lane, from } = asked;
         self.check_lane(lane)?;
         let kept = match &mut self.source {
             Source::Replay { replay, upto, .. } => {
@@ -243,7 +262,7 @@ impl Watcher {
             }
             None => self.snapshot_of(lane).await?,
         };
-        let part = part_of(&kept, from);
+        let part = part_of(&kept, from, room);
         if let Source::Live { kept: keep, .. } = &mut self.source {
             *keep = Some((lane, kept));
         }
@@ -325,9 +344,32 @@ fn params<T: Message>(asked: &Envelope) -> Result<T, Refusal> {
     })
 }
 
+/// Bytes that a watcher takes of what a lane shows.
+#[derive(Debug, Clone, Copy)]
+struct WatchRoom {
+    /// Most bytes of an observation and a picture.
+    row: usize,
+    /// Most bytes of two observations in one answer.
+    two_rows: usize,
+    /// Bytes of a part of an episode, but for one step of it.
+    part: usize,
+}
+
+impl WatchRoom {
+    /// An answer that comes in one envelope.
+    const ENVELOPE: Self = Self { row: 112 << 10, two_rows: 96 << 10, part: MAX_SO_FAR_BYTES };
+    /// An answer that comes in pieces.
+    const PIECES: Self =
+        Self { row: MAX_WATCHED_ROW_BYTES, two_rows: MAX_WATCHED_ROW_BYTES, part: 16 * MAX_SO_FAR_BYTES };
+
+    const fn of(room: u32) -> Self {
+        if (room as usize) < MAX_WATCH_ANSWER_BYTES { Self::ENVELOPE } else { Self::PIECES }
+    }
+}
+
 /// Returns the episode with as many of its actions, from `from` on, as fit an answer; where what the lane has shown is kept, at
 /// least one. The observation before them comes alone, behind the last action, where two observations do not fit.
-fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
+fn part_of(snapshot: &Snapshot, from: u64, room: WatchRoom) -> Result<SoFar, Refusal> {
     let Snapshot { tape, start, hash } = snapshot;
     let first = match tape.begin() {
         Begin::Reset => 0,
@@ -339,13 +381,13 @@ fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
         return Err(Refusal::new(RefusalCode::BadRequest, message));
     }
     let shown = tape.rows().map_or(0, |rows| row_of(rows, steps));
-    if shown > MAX_SHOWN_BYTES {
-        let message = format!(
-            "an observation of {shown} bytes is too large for its past to be shown: at most {MAX_SHOWN_BYTES} are"
-        );
+    if shown > room.row {
+        let most = room.row;
+        let message =
+            format!("an observation of {shown} bytes is too large to be watched: at most {most} are taken");
         return Err(Refusal::new(RefusalCode::Unsupported, message));
     }
-    let comes_alone = 2 * shown > MAX_SHOWN_ROWS;
+    let comes_alone = 2 * shown > room.two_rows;
     let has_first = !comes_alone || from == steps;
     let at = match tape.begin() {
         Begin::Reset => SoFarFrom::Reset((*start).into()),
@@ -361,14 +403,14 @@ fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
     let bytes = tape.actions().as_ref().bytes();
     let row = bytes.len().checked_div(steps as usize).unwrap_or(0);
     // What is shown takes half of a part at most, but for one row; pictures have the rest.
-    let most = if tape.rows().is_some() { MAX_SO_FAR_BYTES / 2 } else { MAX_SO_FAR_BYTES };
+    let most = if tape.rows().is_some() { room.part / 2 } else { room.part };
     let wide = row + if tape.rows().is_some() { shown + size_of::<f64>() } else { 0 };
     let least = u64::from(tape.rows().is_some());
     let until = steps.min(from + ((most / wide.max(1)) as u64).max(least));
     let rows = tape.rows().map(|rows| {
         let is_first = (comes_alone || from == 0) && has_first && matches!(tape.begin(), Begin::Reset);
         let is_last = until == steps && (from < steps || steps == 0);
-        let part = rows_of(rows, from..until, (shown, is_last));
+        let part = rows_of(rows, from..until, (shown, is_last), room);
         SoFarRows { first_obs: if is_first { rows.first_obs.clone() } else { Vec::new() }, ..part }
     });
     let (terminated, truncated) = tape.ended();
@@ -392,10 +434,10 @@ fn row_of(rows: &Rows, steps: u64) -> usize {
 
 /// Returns what a lane has shown in those steps, each of which has so many bytes of observations. A part has the pictures before
 /// its actions, the last one also that behind its last.
-fn rows_of(rows: &Rows, steps: Range<u64>, (shown, is_last): (usize, bool)) -> SoFarRows {
+fn rows_of(rows: &Rows, steps: Range<u64>, (shown, is_last): (usize, bool), room: WatchRoom) -> SoFarRows {
     let (from, until) = (steps.start as usize, steps.end as usize);
     let taken = shown * (until - from).max(1);
-    let mut left = (MAX_SO_FAR_BYTES / 2).min(MAX_SHOWN_BYTES.saturating_sub(taken));
+    let mut left = (room.part / 2).min(room.row.saturating_sub(taken));
     let pictures = rows.pictures.iter().filter(|(at, picture)| {
         let is_part = steps.contains(at) || is_last && *at == steps.end;
         let fits = is_part && picture.len() <= left;
@@ -410,9 +452,6 @@ fn rows_of(rows: &Rows, steps: Range<u64>, (shown, is_last): (usize, bool)) -> S
     }
 }
 
-/// Most bytes of two observations that are shown of a lane's past in one answer: with the rest they fit an envelope.
-const MAX_SHOWN_ROWS: usize = 96 << 10;
-
 /// Microseconds that each watcher adds to the time between two of its frames: together they see 500 a second at most.
 const ANSWER_PACE_US: u64 = 2_000;
 /// Time to wait for the episode of a lane: until its session is stepped next.
@@ -422,7 +461,6 @@ const SNAPSHOT_RETRY_MS: u64 = 500;
 #[cfg(test)]
 mod tests {
     use rollhouse_core::{ColumnData, ColumnRef, Start};
-    use rollhouse_wire::limits::MAX_COMMAND_BYTES;
 
     use super::*;
     use crate::live::{Row, StepBegin, Tape};
@@ -448,43 +486,61 @@ mod tests {
         Snapshot { tape, start: Start::default(), hash: None }
     }
 
-    #[test]
-    fn the_parts_of_a_past_have_all_of_it_once_and_fit_an_envelope_whatever_an_observation_takes() {
-        for bytes in [0, 8, 40_000, 60_000, 100_800, MAX_SHOWN_BYTES] {
-            for steps in [0_u8, 1, 5] {
-                let (snapshot, mut all, mut first) = (shown(bytes, steps), SoFarRows::default(), Vec::new());
-                loop {
-                    let from = all.rewards.len() as u64;
-                    let part = part_of(&snapshot, from).unwrap();
-                    let asked = Envelope::command(1, SoFarParams::METHOD, &SoFarParams { lane: 0, from });
-                    let sent = answered(asked.unwrap(), Ok(part.clone())).encode().unwrap();
-                    assert!(sent.len() <= MAX_COMMAND_BYTES, "{bytes} bytes, from {from}: {}", sent.len());
-                    let rows = part.rows.expect("it shows no state");
-                    all.obs.extend(rows.obs);
-                    all.rewards.extend(rows.rewards);
-                    all.pictures.extend(rows.pictures);
-                    let SoFarFrom::Step(at) = part.from else { panic!("it began to be watched in a step") };
-                    first = if at.obs.is_empty() { first } else { at.obs };
-                    if from == u64::from(steps) {
-                        break;
-                    }
-                }
-                let rewards: Vec<f64> = (0..steps).map(f64::from).collect();
-                let obs: Vec<u8> = (0..steps).flat_map(|step| vec![step; bytes]).collect();
-                assert_eq!((&all.rewards, all.obs == obs, first == vec![99; bytes]), (&rewards, true, true));
-                let pictures: Vec<_> =
-                    all.pictures.iter().map(|picture| (picture.at, picture.png[0])).collect();
-                let room = bytes < MAX_SHOWN_BYTES;
-                let wanted = (0..=steps).filter(|_| room).map(|at| (at.into(), at));
-                assert_eq!(pictures, wanted.collect::<Vec<_>>(), "{bytes} bytes, {steps} steps");
+    /// Asks for all parts of a past. Returns what they have, and the observation that it began to be watched with.
+    fn parts(snapshot: &Snapshot, steps: u8, room: usize) -> (SoFarRows, Vec<u8>) {
+        let (mut all, mut first) = (SoFarRows::default(), Vec::new());
+        loop {
+            let from = all.rewards.len() as u64;
+            let asked = Envelope::command(1, SoFarParams::METHOD, &SoFarParams { lane: 0, from });
+            let asked = asked.unwrap().with_room(room);
+            let part = part_of(snapshot, from, WatchRoom::of(asked.room)).unwrap();
+            let answer = answered(asked, Ok(part.clone()));
+            assert_eq!(answer.error, None);
+            let sent: Vec<_> = answer.into_pieces().map(|piece| piece.encode().unwrap()).collect();
+            assert!(sent.len() == 1 || room > 0, "from {from}: {} pieces", sent.len());
+            let rows = part.rows.expect("it shows no state");
+            all.obs.extend(rows.obs);
+            all.rewards.extend(rows.rewards);
+            all.pictures.extend(rows.pictures);
+            let SoFarFrom::Step(at) = part.from else { panic!("it began to be watched in a step") };
+            first = if at.obs.is_empty() { first } else { at.obs };
+            if from == u64::from(steps) {
+                return (all, first);
             }
         }
     }
 
     #[test]
-    fn the_past_of_observations_that_fit_no_envelope_is_refused_with_both_numbers() {
-        let refused = part_of(&shown(MAX_SHOWN_BYTES + 1, 1), 0).unwrap_err();
-        assert_eq!(refused.code, RefusalCode::Unsupported);
-        assert!(refused.message.contains("114689") && refused.message.contains("114688"), "{refused:?}");
+    fn the_parts_of_a_past_have_all_of_it_once_and_fit_what_its_watcher_takes_whatever_an_observation_takes()
+    {
+        let envelope = [0, 8, 40_000, 60_000, 100_800, WatchRoom::ENVELOPE.row].map(|bytes| (bytes, 0));
+        let pieces = [8, 100_800, 1 << 20, 3 << 20].map(|bytes| (bytes, MAX_WATCH_ANSWER_BYTES));
+        for (bytes, room) in envelope.into_iter().chain(pieces) {
+            for steps in [0_u8, 1, 2] {
+                let (all, first) = parts(&shown(bytes, steps), steps, room);
+                let rewards: Vec<f64> = (0..steps).map(f64::from).collect();
+                let obs: Vec<u8> = (0..steps).flat_map(|step| vec![step; bytes]).collect();
+                assert_eq!((&all.rewards, all.obs == obs, first == vec![99; bytes]), (&rewards, true, true));
+                let pictures: Vec<_> =
+                    all.pictures.iter().map(|picture| (picture.at, picture.png[0])).collect();
+                let has_room = bytes < WatchRoom::of(room as u32).row;
+                let wanted = (0..=steps).filter(|_| has_room).map(|at| (at.into(), at));
+                assert_eq!(pictures, wanted.collect::<Vec<_>>(), "{bytes} bytes, {steps} steps");
+            }
+        }
+    }
+
+    /// Symptom: of a lane with observations of 112 KiB or more nothing was seen. Cause: an answer had to fit an envelope. Fix:
+    /// answers come in pieces to those who take them.
+    #[test]
+    fn the_longest_observation_is_shown_in_pieces_and_a_longer_one_is_refused_with_both_numbers() {
+        let (_, first) = parts(&shown(MAX_WATCHED_ROW_BYTES, 0), 0, MAX_WATCH_ANSWER_BYTES);
+        assert_eq!(first.len(), MAX_WATCHED_ROW_BYTES);
+        for (room, most) in [(0, "114688"), (MAX_WATCH_ANSWER_BYTES as u32, "67108864")] {
+            let room = WatchRoom::of(room);
+            let refused = part_of(&shown(room.row + 1, 1), 0, room).unwrap_err();
+            assert_eq!(refused.code, RefusalCode::Unsupported);
+            assert!(refused.message.ends_with(&format!("at most {most} are taken")), "{refused:?}");
+        }
     }
 }

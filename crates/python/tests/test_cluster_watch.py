@@ -152,11 +152,13 @@ def test_an_episode_of_a_deterministic_python_lane_is_recomputed_by_who_watches_
                 assert "▀▀▀▀".encode() not in terminal.written
 
 
-def test_the_way_back_of_a_lane_with_ataris_observations_is_there(nodes: LocalCluster) -> None:
-    """Symptom: `watch` had no way back in observations above 48 KiB, as ALE's in colour. Cause: two of them fit no answer. Fix: the
-    first one comes in an answer of its own."""
+@pytest.mark.parametrize("name", ["Wide", "Wider"])
+def test_the_way_back_of_a_lane_with_wide_observations_is_there(nodes: LocalCluster, name: str) -> None:
+    """Symptom: `watch` had no way back in observations above 48 KiB, as ALE's in colour, and showed nothing of those above
+    112 KiB, as a camera's. Cause: two of them, or one, fit no answer. Fix: the first one comes in an answer of its own, and answers
+    come in pieces."""
     with rollhouse.connect(nodes.url, timeout=120) as cluster:
-        with closing(cluster.make_vec("tallies:Wide", 1, record=False)) as envs:
+        with closing(cluster.make_vec(f"tallies:{name}", 1, record=False)) as envs:
             envs.reset(seed=3)
 
             def step() -> None:

@@ -93,6 +93,10 @@ pub const MAX_LOGGED_LANES: usize = 16_384;
 pub const MAX_PAST_BYTES: usize = 256 << 10;
 /// Longest time that one `look` may wait for a frame, in milliseconds.
 pub const MAX_LOOK_MS: u32 = 10_000;
+/// Bytes of an observation of a lane that is watched, in pieces where it does not fit an envelope, and of its picture.
+pub const MAX_WATCHED_ROW_BYTES: usize = 64 << 20;
+/// Bytes of the payload of an answer to a watcher: an observation, and what is shown beside it.
+pub const MAX_WATCH_ANSWER_BYTES: usize = MAX_WATCHED_ROW_BYTES + (8 << 20);
 /// Bytes of actions in one answer to `so_far`: with the rest of the answer they fit in an envelope.
 pub const MAX_SO_FAR_BYTES: usize = 64 << 10;
 /// Bytes of the file of one recorded episode that a node fetches, and of the episode in its memory.

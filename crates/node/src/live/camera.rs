@@ -6,6 +6,7 @@ use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef, EnvKind};
 use rollhouse_engine::{Engine, Glance, Received};
 use rollhouse_replay::Frame;
 use rollhouse_wire::LaneFrame;
+use rollhouse_wire::limits::MAX_WATCHED_ROW_BYTES;
 
 use super::tape::{Row, StepBegin, Tape};
 use super::{Begin, Live, Snapshot, Wish};
@@ -202,9 +203,6 @@ impl Camera {
     }
 }
 
-/// Most bytes of an observation and a picture that are shown at once: with the rest they fit an envelope.
-pub(crate) const MAX_SHOWN_BYTES: usize = 112 << 10;
-
 /// Steps between two attempts at a failed wish: a lane that has failed or played its quota has no episode.
 const HOLD_MOVES: u64 = 64;
 
@@ -255,7 +253,7 @@ fn frame_of(engine: &mut Engine, filmed: &mut Filmed, picture: bool, moves: u64)
         truncated,
         action: action.unwrap_or_default(),
         picture: picture
-            .filter(|picture| picture.len() + obs.len() <= MAX_SHOWN_BYTES)
+            .filter(|picture| picture.len() + obs.len() <= MAX_WATCHED_ROW_BYTES)
             .map(|picture| picture.to_vec())
             .unwrap_or_default(),
         obs,

@@ -57,7 +57,8 @@ class Tally(gymnasium.Env):
 class Wide(gymnasium.Env):
     """Shows pictures of Atari's size, which change with each step."""
 
-    observation_space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    shape: tuple[int, ...] = (210, 160, 3)
+    observation_space = spaces.Box(0, 255, shape, np.uint8)
     action_space = spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -70,7 +71,14 @@ class Wide(gymnasium.Env):
         return self._seen(), 1.0, False, False, {}
 
     def _seen(self) -> np.ndarray:
-        return np.full((210, 160, 3), self.steps % 256, np.uint8)
+        return np.full(self.shape, self.steps % 256, np.uint8)
+
+
+class Wider(Wide):
+    """Shows pictures of a camera, of 1.4 MB."""
+
+    shape = (600, 800, 3)
+    observation_space = spaces.Box(0, 255, shape, np.uint8)
 
 
 class Late(gymnasium.Env):
