@@ -206,7 +206,7 @@ impl AsyncPool {
             autoreset: request.settings.autoreset,
             seeds: request.settings.seeds,
             layout,
-            check: ActionCheck::of(&opened.spec.action_space),
+            check: ActionCheck::of(&opened.spec.action_space).with_counted_of(&opened.spec),
             bools: bool_columns(&opened.spec),
             spec: opened.spec,
         };

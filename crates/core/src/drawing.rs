@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use crate::parts::{Carried, is_whole};
-use crate::{BoxSpace, ColumnMut, CompositeSpace, ObservationSpace, SequenceSpace, TextSpace};
+use crate::{
+    BoxSpace, ColumnMut, ColumnRef, CompositeSpace, ObservationSpace, SequenceSpace, Space, TextSpace,
+};
 
 /// What whoever draws a value of a box has to know: between which numbers each element lies, and what then makes a value of
 /// the row, if not every row of such numbers is one.
@@ -55,6 +57,13 @@ impl Drawing {
         drawing
     }
 
+    /// Returns how values of a space are drawn that has texts or sequences; `None` for any other.
+    pub fn of_counted(space: &Space) -> Option<Self> {
+        let Space::Box(space) = space else { return None };
+        let parts = space.parts.as_ref()?;
+        (!parts.counted().is_empty()).then(|| Self::of(space))
+    }
+
     fn add(&mut self, bounds: impl Iterator<Item = (f64, f64)>, whole: bool) {
         self.elements.extend(bounds.map(|(low, high)| ElementRange { low, high, whole }));
     }
@@ -104,6 +113,20 @@ impl Drawing {
     }
 }
 
+impl Drawing {
+    /// Returns the first element by which a row is none of its texts and sequences, and what is wanted in its place: a number
+    /// of items that there may be, characters of a text, integers of an item's, and zeros behind the last item.
+    pub fn miscounted(&self, row: ColumnRef<'_>) -> Option<(usize, String)> {
+        let each = self.settling.counted.iter();
+        match row {
+            ColumnRef::I64(row) => each.filter_map(|items| items.fault(row, &self.elements)).next(),
+            ColumnRef::F64(row) => each.filter_map(|items| items.fault(row, &self.elements)).next(),
+            // No box of another type carries a number of items.
+            _ => None,
+        }
+    }
+}
+
 impl Settling {
     /// Makes values of drawn rows: code points of the characters of texts, and zeros behind the last item of texts and
     /// sequences. Does not allocate.
@@ -127,6 +150,27 @@ impl Settling {
 }
 
 impl Items {
+    fn fault<T: Carried>(&self, row: &[T], elements: &[ElementRange]) -> Option<(usize, String)> {
+        let (ElementRange { low, high, .. }, at) = (*elements.get(self.place.end)?, self.place.end);
+        let count = row.get(at)?.double().round_ties_even();
+        if !(low..=high).contains(&count) {
+            return Some((at, format!("a number of items from {low} to {high}")));
+        }
+        self.place.clone().zip(row.get(self.place.clone())?).find_map(|(at, value)| {
+            let (number, ElementRange { low, high, whole }) = (value.double(), *elements.get(at)?);
+            if (at - self.place.start) / self.width >= count as usize {
+                return (number != 0.0).then(|| (at, "0 behind the last item".to_owned()));
+            }
+            let nearest = number.round_ties_even();
+            match &self.codes {
+                Some(codes) if codes.iter().any(|&code| f64::from(code) == nearest) => None,
+                Some(_) => Some((at, "the code point of a character of the text's".to_owned())),
+                None if !whole || (low..=high).contains(&nearest) => None,
+                None => Some((at, format!("an integer from {low} to {high}"))),
+            }
+        })
+    }
+
     fn settle<T: Carried>(&self, row: &mut [T]) {
         let count = usize::try_from(row[self.place.end].whole()).unwrap_or_default();
         for (at, value) in row[self.place.clone()].iter_mut().enumerate() {
@@ -143,7 +187,7 @@ impl Items {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, Space};
+    use crate::DType;
 
     fn ranges(drawing: &Drawing) -> Vec<(f64, f64, bool)> {
         drawing.elements.iter().map(|range| (range.low, range.high, range.whole)).collect()
@@ -169,6 +213,30 @@ mod tests {
         drawing.settling.settle(ColumnMut::F64(&mut rows));
         let end = [1.0, 1.5, 2.5, 0.0, 0.0, 1.0];
         assert_eq!(rows, [&[122.0, 97.0, 0.0, 2.0][..], &end, &[0.0; 4], &end].concat());
+    }
+
+    #[test]
+    fn a_row_is_refused_by_the_element_that_makes_it_no_text_or_sequence() {
+        let text = TextSpace::new(1, 3, "az".to_owned()).unwrap();
+        let moves = SequenceSpace::new(Space::discrete(4), 2, false).unwrap();
+        let spaces = vec![CompositeSpace::from(text).into(), CompositeSpace::from(moves).into()];
+        let drawing = Drawing::of(&BoxSpace::of_parts(CompositeSpace::Tuple { spaces }).unwrap());
+        let good = [97, 122, 0, 2, 3, 0, 1];
+        assert_eq!(drawing.miscounted(ColumnRef::I64(&good)), None);
+        for (at, value, wanted) in [
+            (0, 98, "the code point of a character of the text's"),
+            (2, 97, "0 behind the last item"),
+            (3, 0, "a number of items from 1 to 3"),
+            (3, i64::MAX, "a number of items from 1 to 3"),
+            (4, 4, "an integer from 0 to 3"),
+            (5, -1, "0 behind the last item"),
+            (6, 3, "a number of items from 0 to 2"),
+        ] {
+            let mut row = good;
+            row[at] = value;
+            let found = drawing.miscounted(ColumnRef::I64(&row));
+            assert_eq!(found, Some((at, wanted.to_owned())), "{value} in element {at}");
+        }
     }
 
     #[test]

@@ -166,7 +166,7 @@ impl Engine {
         let crews = Crews::start(crews, patience, started)?;
         let mut engine = Self {
             entry: Arc::clone(entry),
-            check: ActionCheck::on(target, &spec.action_space),
+            check: ActionCheck::on(target, &spec.action_space).with_counted_of(spec),
             action: columns.action,
             config,
             arena,

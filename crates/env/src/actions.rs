@@ -3,20 +3,22 @@
 
 use std::fmt;
 
-use rollhouse_core::{BoxSpace, ColumnRef, CompositeSpace, DType, Space};
+use rollhouse_core::{BoxSpace, ColumnRef, CompositeSpace, DType, Drawing, EnvKind, EnvSpec, Space};
 
 use crate::{Kernel, Target};
 
 /// The conditions on an action, prepared for checking whole columns. An integer has to be one of its space. A float has to be
 /// finite; out of bounds it is an action, which goes to the env, as in Gymnasium. Where integers are carried as floats, beside
-/// parts that are none, the integer nearest to the float is meant. The elements of texts and sequences are left to the worker,
-/// whose lane alone an action that is none of them costs.
+/// parts that are none, the integer nearest to the float is meant. The elements of texts and sequences of Python envs are left to
+/// the worker, whose lane alone an action that is none of them costs.
 #[derive(Debug, Clone)]
 pub struct ActionCheck {
     rule: Rule,
     dtype: DType,
     elements: usize,
     target: Target,
+    /// What makes a row one of texts and sequences, if there are any that nobody else looks at.
+    counted: Option<Box<Drawing>>,
 }
 
 #[derive(Debug, Clone)]
@@ -144,7 +146,15 @@ impl ActionCheck {
     pub fn on(target: Target, space: &Space) -> Self {
         // Booleans lie in bytes.
         let dtype = if space.dtype() == DType::Bool { DType::U8 } else { space.dtype() };
-        Self { rule: Rule::of(space), dtype, elements: space.elements(), target }
+        Self { rule: Rule::of(space), dtype, elements: space.elements(), target, counted: None }
+    }
+
+    /// Makes the check one of an env's actions, whose texts and sequences are looked at, too, if nobody else does.
+    #[must_use]
+    pub fn with_counted_of(self, spec: &EnvSpec) -> Self {
+        let drawing = if EnvKind::has_id(&spec.id) { None } else { Drawing::of_counted(&spec.action_space) };
+        let counted = drawing.map(Box::new);
+        Self { counted, ..self }
     }
 
     /// Returns the number of elements in one action.
@@ -155,7 +165,16 @@ impl ActionCheck {
     /// Returns whether every row is an action. A column of another type has none.
     #[inline]
     pub fn all_good(&self, actions: ColumnRef<'_>) -> bool {
-        actions.dtype() == self.dtype && self.target.run(AllGood { check: self, actions })
+        actions.dtype() == self.dtype
+            && self.target.run(AllGood { check: self, actions })
+            && self.counted.as_ref().is_none_or(|drawing| self.first_miscounted(drawing, actions).is_none())
+    }
+
+    /// Returns the first row that is none of the texts and sequences, with the element and what is wanted there.
+    fn first_miscounted(&self, drawing: &Drawing, actions: ColumnRef<'_>) -> Option<(usize, String)> {
+        let elements = self.elements.max(1);
+        (0..actions.len() / elements)
+            .find_map(|row| drawing.miscounted(actions.slice(row * elements, (row + 1) * elements)))
     }
 
     /// Returns the first row that is no action among those for which `counts` holds; of a column of another type, whose
@@ -178,6 +197,13 @@ impl ActionCheck {
     fn fault(&self, row: ColumnRef<'_>) -> (String, String) {
         if row.dtype() != self.dtype {
             return (format!("of {}", row.dtype()), format!("of {}", self.dtype));
+        }
+        if self.target.run(AllGood { check: self, actions: row })
+            && let Some((element, wanted)) =
+                self.counted.as_ref().and_then(|drawing| self.first_miscounted(drawing, row))
+        {
+            let value = text_of(row.slice(element, element + 1));
+            return (format!("{value} in element {element}"), wanted);
         }
         let bad =
             (0..row.len()).find(|&element| !self.element_is_good(row.slice(element, element + 1), element));

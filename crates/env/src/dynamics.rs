@@ -2,8 +2,9 @@
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    BoxSpace, ColumnMut, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, LaneSet,
-    MethodSpec, ObservationSpace, OptionSpec, OptionValue, Options, Role, Space, random_bits, split_mix64,
+    BoxSpace, ColumnMut, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, Drawing,
+    ElementRange, EnvSpec, LaneSet, MethodSpec, ObservationSpace, OptionSpec, OptionValue, Options, Role,
+    Space, random_bits, split_mix64,
 };
 
 use crate::{BlockStep, EnvEntry, InstructionSet, MakeError};
@@ -50,9 +51,10 @@ fn fold_run(mut hash: Fold, entry: &EnvEntry, set: InstructionSet) -> Result<Fol
     }
     hash = hash.failures(block.reset(LaneSet::ALL, &mut obs));
     let mut actions = Buffer::new(&spec.action_column());
+    let counted = Drawing::of_counted(&spec.action_space);
     let mut reset = LaneSet::NONE;
     for step in 0..DYNAMICS_STEPS {
-        actions.draw_actions(&spec.action_space, step);
+        actions.draw_actions(&spec.action_space, counted.as_ref(), step);
         let (obs, infos, rewards) = (&mut obs[..], &mut infos[..], &mut rewards[..]);
         let ended = block.step(BlockStep {
             skip: LaneSet::NONE,
@@ -105,8 +107,8 @@ impl Buffer {
         }
     }
 
-    /// Fills in the actions of step number `step`.
-    fn draw_actions(&mut self, space: &Space, step: u64) {
+    /// Fills in the actions of step number `step`; `counted` says how those are drawn that have texts or sequences.
+    fn draw_actions(&mut self, space: &Space, counted: Option<&Drawing>, step: u64) {
         let elements = space.elements();
         for index in 0..elements * LANES {
             let (lane, element) = (index / elements, index % elements);
@@ -115,7 +117,11 @@ impl Buffer {
             let number = match space {
                 // Exact: no env has 2^53 actions.
                 Space::Discrete(space) => (space.start + (bits % space.n) as i64) as f64,
-                Space::Box(space) => scale(space.low[element], space.high[element], unit),
+                Space::Box(space) => match counted.map(|drawing| drawing.elements[element]) {
+                    None => scale(space.low[element], space.high[element], unit),
+                    Some(ElementRange { low, high, whole: false }) => scale(low, high, unit),
+                    Some(ElementRange { low, high, whole: true }) => scale(low, high + 1.0, unit).floor(),
+                },
             };
             match self {
                 Self::U8(values) => values[index] = number as u8,
@@ -124,6 +130,9 @@ impl Buffer {
                 Self::F32(values) => values[index] = number as f32,
                 Self::F64(values) => values[index] = number,
             }
+        }
+        if let Some(drawing) = counted {
+            drawing.settling.settle(self.column());
         }
     }
 }

@@ -47,6 +47,7 @@ impl Registry {
             test_envs::faulty(),
             test_envs::masked(),
             test_envs::noise(),
+            test_envs::orders(),
         ];
         let entries = entries.into_iter().map(|entry| (entry.spec.id.clone(), Arc::new(entry))).collect();
         Self { entries: RwLock::new(entries) }

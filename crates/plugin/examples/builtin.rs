@@ -1,4 +1,4 @@
-//! The built-in CartPole as a plug-in, against which the bench and a test measure what the way through one costs and
+//! Built-in envs as a plug-in, against which the bench and a test measure what the way through one costs and
 //! changes.
 
 use rollhouse_core::EnvSpec;
@@ -14,6 +14,10 @@ fn renamed(id: &str, to: &str) -> Option<EnvEntry> {
 }
 
 rollhouse_plugin::export_envs!({
-    let names = [("CartPole-v1", "plugin/CartPole-v1"), ("Pendulum-v1", "plugin/Pendulum-v1")];
+    let names = [
+        ("CartPole-v1", "plugin/CartPole-v1"),
+        ("Pendulum-v1", "plugin/Pendulum-v1"),
+        ("test/Orders-v0", "plugin/Orders-v0"),
+    ];
     names.into_iter().filter_map(|(id, to)| renamed(id, to)).collect()
 });

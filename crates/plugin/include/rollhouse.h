@@ -54,7 +54,10 @@ enum {
     ROLLHOUSE_DISCRETE = 2,
     ROLLHOUSE_DICT = 3,
     ROLLHOUSE_TUPLE = 4,
-    ROLLHOUSE_ACTION_MASK = 5
+    ROLLHOUSE_ACTION_MASK = 5,
+    ROLLHOUSE_STRING = 6,  /* a text: two columns, the code points of its characters and how many there are */
+    ROLLHOUSE_SEQUENCE = 7 /* as many values of one box or discrete space as each value says: their column, with one axis
+                              more in front, and how many there are */
 };
 
 /* Element types of a column. A bool is a byte, 0 or 1. */
@@ -90,19 +93,27 @@ enum { ROLLHOUSE_NO_RESULT = 0, ROLLHOUSE_WIN = 1, ROLLHOUSE_LOSE = 2, ROLLHOUSE
 /* A block of lanes: what stands behind the pointer is the plug-in's. */
 typedef struct rollhouse_block rollhouse_block;
 
-/* A space, or a part of one. All texts are UTF-8 and end with 0. */
+/* A space, or a part of one. All texts are UTF-8 and end with 0.
+ *
+ * A string and a sequence are two columns each: the items, with zeros behind the last one, and a ROLLHOUSE_I64, their number.
+ * Code points are ROLLHOUSE_U8 if those of all characters are below 256, else ROLLHOUSE_I32.
+ *
+ * An action of several columns is one row of the elements of all of them, one after the other: as ROLLHOUSE_I64 if all are
+ * integers, as ROLLHOUSE_F32 if all are that, else as ROLLHOUSE_F64. Rollhouse refuses those that are none of the space. */
 typedef struct rollhouse_space {
     const char *name;      /* of a part of a dict and of an info; else NULL */
     uint32_t kind;         /* ROLLHOUSE_BOX, ... */
     uint32_t dtype;        /* of a box; a discrete space is a column of int64 */
-    uint32_t parts;        /* of a dict or tuple: its parts follow it in the array, each with its own parts behind it */
-    uint32_t axes;         /* of a box: number of numbers in `shape` */
-    const uint64_t *shape; /* of a box: extent of each axis */
+    uint32_t parts;        /* of a dict or tuple: its parts follow it in the array, each with its own parts behind it; of a
+                              sequence 1: the space of its items follows it */
+    uint32_t axes;         /* of a box and a string: number of numbers in `shape` */
+    const uint64_t *shape; /* of a box: extent of each axis; of a string: code points of the characters that it may have */
     const double *low;     /* of a box: lowest value of each element, may be -INFINITY */
     const double *high;    /* of a box: highest value of each element, may be INFINITY */
     uint64_t bounds;       /* of a box: number of numbers in `low` and in `high`: one for each element, or 1 for all */
-    int64_t start;         /* of a discrete space: the smallest value */
-    uint64_t n;            /* of a discrete space: number of values, at least 1 */
+    int64_t start;         /* of a discrete space: the smallest value; of a string: fewest characters; of a sequence: 1 if Python
+                              has its values as one array, 0 as a tuple */
+    uint64_t n;            /* of a discrete space: number of values, at least 1; of a string and a sequence: most items */
 } rollhouse_space;
 
 /* The value of an option: a flag (0 or 1) or an integer in `integer`, a number in `number`. Of a text or a list `integer`
@@ -143,7 +154,7 @@ typedef struct rollhouse_description {
     const char *id;                     /* e.g. "my/Maze-v0"; at most 128 bytes */
     const char *summary;                /* one sentence, for listings */
     const rollhouse_space *observation; /* one space, with its parts behind it; at most 64 columns */
-    const rollhouse_space *action;      /* one box or discrete space */
+    const rollhouse_space *action;      /* one space, with its parts behind it */
     const rollhouse_space *infos;       /* columns that each step gives beside the observation: boxes, bounds unused, and
                                            at most one action mask */
     const rollhouse_option *options;
@@ -158,7 +169,7 @@ typedef struct rollhouse_description {
     uint32_t render_width;      /* size of a picture in pixels; 0 if the env does not draw itself */
     uint32_t render_height;
     uint32_t render_fps; /* pictures, one for each step, in a second of a video */
-    uint32_t reserved;
+    uint32_t action_count; /* number of spaces in `action`, with parts; 0 is one */
     const rollhouse_sequence *option_defaults; /* one for each option; may be NULL if none is a text or a list */
     uint32_t no_verdicts; /* 1 if `verdict` has nothing to say of this env, so that it is not asked */
     uint32_t method_count; /* number of methods, at most 128 */

@@ -14,6 +14,8 @@ pub(crate) const DISCRETE: u32 = 2;
 pub(crate) const DICT: u32 = 3;
 pub(crate) const TUPLE: u32 = 4;
 pub(crate) const ACTION_MASK: u32 = 5;
+pub(crate) const STRING: u32 = 6;
+pub(crate) const SEQUENCE: u32 = 7;
 
 pub(crate) const FLAG: u32 = 1;
 pub(crate) const INTEGER: u32 = 2;
@@ -116,7 +118,7 @@ structures! {
         render_width: u32,
         render_height: u32,
         render_fps: u32,
-        reserved: u32,
+        action_count: u32,
         option_defaults: *const Sequence,
         no_verdicts: u32,
         method_count: u32,
@@ -261,6 +263,8 @@ mod tests {
             ("DICT", DICT),
             ("TUPLE", TUPLE),
             ("ACTION_MASK", ACTION_MASK),
+            ("STRING", STRING),
+            ("SEQUENCE", SEQUENCE),
             ("FLAG", FLAG),
             ("INTEGER", INTEGER),
             ("NUMBER", NUMBER),

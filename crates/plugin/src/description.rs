@@ -1,18 +1,19 @@
 //! Reads what an env of a plug-in says of itself.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::ffi::c_char;
 use std::num::NonZeroU32;
 use std::{ptr, slice};
 
 use rollhouse_core::limits::{
-    MAX_ELEMENT_NAMES, MAX_ENV_ID_BYTES, MAX_METHOD_NAME_BYTES, MAX_METHOD_TEXT_BYTES, MAX_METHODS,
-    MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_OPTION_NUMBERS, MAX_OPTION_TEXT_BYTES, MAX_OPTIONS,
+    MAX_CHARACTERS, MAX_ELEMENT_NAMES, MAX_ENV_ID_BYTES, MAX_METHOD_NAME_BYTES, MAX_METHOD_TEXT_BYTES,
+    MAX_METHODS, MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_OPTION_NUMBERS, MAX_OPTION_TEXT_BYTES, MAX_OPTIONS,
     MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH,
 };
 use rollhouse_core::{
     Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, MethodSpec,
-    ObservationSpace, OptionSpec, OptionValue, Role, Space,
+    ObservationSpace, OptionSpec, OptionValue, Role, SequenceSpace, Space, TextSpace,
 };
 use rollhouse_env::ImageSize;
 
@@ -66,11 +67,7 @@ fn read(functions: &Functions, from: &abi::Description) -> Result<Described, Des
     if reader.at != spaces.len() {
         return Err(value("observation_count", spaces.len(), format!("{}, with all parts", reader.at)));
     }
-    let action = list(from.action, 1, 1, "action")?;
-    let (_, action_space) = Spaces { spaces: action, at: 0, member: "action" }.next(0)?;
-    let Some(action_space) = action_space.plain().cloned() else {
-        return Err(value("action[0].kind", action[0].kind, "a box or discrete"));
-    };
+    let action_space = action(list(from.action, from.action_count.max(1), MAX_SPACES, "action")?)?;
     let elements = observation_space.elements();
     if elements > MAX_ROW_ELEMENTS {
         return Err(many("observation", elements as u64, MAX_ROW_ELEMENTS));
@@ -113,6 +110,27 @@ fn read(functions: &Functions, from: &abi::Description) -> Result<Described, Des
     Ok(Described { spec, verdicts, drawn })
 }
 
+/// Reads the space of the actions; one of several columns is carried as one.
+fn action(spaces: &[abi::Space]) -> Result<Space, DescriptionError> {
+    let mut reader = Spaces { spaces, at: 0, member: "action" };
+    let (_, space) = reader.next(0)?;
+    if reader.at != spaces.len() {
+        return Err(value("action_count", spaces.len(), format!("{}, with all parts", reader.at)));
+    }
+    match space {
+        ObservationSpace::Plain(space) => Ok(space),
+        ObservationSpace::Composite(parts) => {
+            let elements: usize = parts.columns().iter().map(|(_, space)| space.elements()).sum();
+            if elements > MAX_ROW_ELEMENTS {
+                return Err(many("action", elements as u64, MAX_ROW_ELEMENTS));
+            }
+            BoxSpace::of_parts(parts)
+                .map(Space::Box)
+                .map_err(|why| value("action[0]", why, "carried exactly"))
+        }
+    }
+}
+
 /// Spaces in the order in which they stand, each before its parts.
 struct Spaces<'a> {
     spaces: &'a [abi::Space],
@@ -124,7 +142,8 @@ impl Spaces<'_> {
     /// Reads a space with its parts, which is itself a part `depth` spaces deep.
     fn next(&mut self, depth: usize) -> Result<(*const c_char, ObservationSpace), DescriptionError> {
         let at = self.at;
-        let of = |field: &str| format!("{}[{at}].{field}", self.member);
+        let member = self.member;
+        let of = |field: &str| format!("{member}[{at}].{field}");
         let Some(space) = self.spaces.get(at) else {
             return Err(value(format!("{}_count", self.member), at, "larger: a part is missing"));
         };
@@ -153,10 +172,58 @@ impl Spaces<'_> {
                 let spaces = (0..parts).map(|_| self.next(depth + 1).map(|(_, space)| space));
                 CompositeSpace::Tuple { spaces: spaces.collect::<Result<_, _>>()? }.into()
             }
-            other => return Err(value(of("kind"), other, "that of a box, discrete, dict or tuple")),
+            abi::STRING => string(space, &of)?.into(),
+            abi::SEQUENCE => self.sequence(space, depth, &of)?.into(),
+            other => {
+                return Err(value(
+                    of("kind"),
+                    other,
+                    "that of a box, discrete, dict, tuple, string or sequence",
+                ));
+            }
         };
         Ok((space.name, read))
     }
+
+    /// Reads the items of a sequence, which follow it.
+    fn sequence(
+        &mut self,
+        space: &abi::Space,
+        depth: usize,
+        of: &dyn Fn(&str) -> String,
+    ) -> Result<CompositeSpace, DescriptionError> {
+        if space.parts != 1 {
+            return Err(value(of("parts"), space.parts, "1: the space of its items"));
+        }
+        let stack = match space.start {
+            0 => false,
+            1 => true,
+            other => return Err(value(of("start"), other, "0 or 1")),
+        };
+        if depth == MAX_SPACE_DEPTH {
+            return Err(many(of("parts"), depth as u64 + 1, MAX_SPACE_DEPTH));
+        }
+        let (_, item) = self.next(depth + 1)?;
+        let Some(item) = item.plain().cloned() else {
+            return Err(value(of("parts"), "a space of several columns", "a box or discrete"));
+        };
+        let maximum = usize::try_from(space.n).unwrap_or(usize::MAX);
+        let made = SequenceSpace::new(item, maximum, stack);
+        Ok(made.map_err(|why| value(of("n"), space.n, why.to_string()))?.into())
+    }
+}
+
+fn string(space: &abi::Space, of: &dyn Fn(&str) -> String) -> Result<CompositeSpace, DescriptionError> {
+    let codes = list(space.shape, space.axes, MAX_CHARACTERS, &of("shape"))?;
+    let (mut characters, mut known) = (String::new(), BTreeSet::new());
+    for &code in codes {
+        let character = u32::try_from(code).ok().and_then(char::from_u32);
+        let character = character.filter(|&character| known.insert(character));
+        characters.push(character.ok_or_else(|| value(of("shape"), code, "another character's code point"))?);
+    }
+    let least = usize::try_from(space.start).map_err(|_| value(of("start"), space.start, "at least 0"))?;
+    let made = TextSpace::new(least, usize::try_from(space.n).unwrap_or(usize::MAX), characters);
+    Ok(made.map_err(|why| value(of("n"), space.n, why.to_string()))?.into())
 }
 
 fn box_space(space: &abi::Space, of: &dyn Fn(&str) -> String) -> Result<Space, DescriptionError> {

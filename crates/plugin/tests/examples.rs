@@ -146,7 +146,14 @@ fn an_env_of_many_lanes_is_the_one_of_one_lane() {
 #[test]
 fn the_way_through_a_plugin_changes_no_number_in_any_mode() {
     let plugged = registry(&example("builtin"));
-    for (own, id) in [("CartPole-v1", "plugin/CartPole-v1"), ("Pendulum-v1", "plugin/Pendulum-v1")] {
+    for (own, id) in [
+        ("CartPole-v1", "plugin/CartPole-v1"),
+        ("Pendulum-v1", "plugin/Pendulum-v1"),
+        ("test/Orders-v0", "plugin/Orders-v0"),
+    ] {
+        let [space, through] = [own, id].map(|id| plugged.get(id).unwrap().spec().clone());
+        assert_eq!(space.observation_space, through.observation_space);
+        assert_eq!(space.action_space, through.action_space);
         for mode in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
             let engine = |id: &str| {
                 let config = EngineConfig { autoreset: mode, ..EngineConfig::new(131) };
@@ -160,10 +167,43 @@ fn the_way_through_a_plugin_changes_no_number_in_any_mode() {
                 step(&mut a, &space, number);
                 step(&mut b, &space, number);
                 let (a, b) = (a.frame().unwrap(), b.frame().unwrap());
-                assert_eq!(a.obs(0), b.obs(0), "{id}, step {number}");
+                assert_eq!(a.obs_columns(), b.obs_columns(), "{id}, step {number}");
                 assert_eq!(a.rewards(), b.rewards(), "{id}, step {number}");
             }
         }
+    }
+}
+
+/// Moves, their number, the code points of a word, and their number: of each what is refused, and why.
+#[test]
+fn an_action_that_is_no_text_or_sequence_is_refused_before_an_env_of_a_plugin_gets_it() {
+    let plugged = registry(&example("builtin"));
+    for id in ["test/Orders-v0", "plugin/Orders-v0"] {
+        let mut engine = Engine::new(&plugged.get(id).unwrap(), EngineConfig::new(2), None).unwrap();
+        engine.reset(&Reset::seeded(3, 2)).unwrap();
+        let good = [1, 3, 0, 2, 97, 223, 9731, 0, 0, 3];
+        let mut act = |row: [i64; 10]| {
+            let ColumnMut::I64(actions) = engine.actions().unwrap() else { panic!("integers") };
+            actions.copy_from_slice(&[good, row].concat());
+            let done = engine.step().map(drop).map_err(|error| error.to_string());
+            done.map(|()| engine.stats().unwrap().steps)
+        };
+        assert_eq!(act(good), Ok(2));
+        for (element, value, wanted) in [
+            (0, 4, "an integer from 0 to 3"),
+            (2, 1, "0 behind the last item"),
+            (3, 4, "a number of items from 0 to 3"),
+            (3, -1, "a number of items from 0 to 3"),
+            (5, 98, "the code point of a character of the text's"),
+            (9, 6, "a number of items from 0 to 5"),
+        ] {
+            let mut row = good;
+            row[element] = value;
+            let refused = act(row).unwrap_err();
+            let said = format!("action {value} in element {element} of lane 1 is not {wanted}");
+            assert!(refused.contains(&said), "{id}: {refused}");
+        }
+        assert_eq!(act(good), Ok(4), "nothing moved meanwhile");
     }
 }
 

@@ -50,6 +50,12 @@ fn each_fault_of_table_and_description_is_refused_by_name() {
         ("NAME_COUNT", "`action_names, their number` is 60000, must be 0 or 2"),
         ("NULL_NAME", "`action_names[1]` is NULL"),
         ("ACTION_WITH_PARTS", "`action_count` is 1, must be larger"),
+        ("SEQUENCE_WITHOUT_ITEM", "`observation[0].parts` is 0, must be 1: the space of its items"),
+        ("CHARACTER_TWICE", "`action[0].shape` is 97, must be another character's code point"),
+        (
+            "ENDLESS_STRING",
+            "`action[0].n` is 1099511627776, must be at most 1099511627776 items of 1 elements",
+        ),
         ("OPTION_COUNT", "`options` has 65, may have at most 64"),
         ("NULL_OPTIONS", "`options` is NULL"),
         ("NO_RENDER", "its table has no `render`"),

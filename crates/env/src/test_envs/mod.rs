@@ -4,8 +4,10 @@ mod called;
 mod faulty;
 mod masked;
 mod noise;
+mod orders;
 
 pub(crate) use called::called;
 pub(crate) use faulty::faulty;
 pub(crate) use masked::masked;
 pub(crate) use noise::noise;
+pub(crate) use orders::orders;

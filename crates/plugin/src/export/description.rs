@@ -20,6 +20,7 @@ pub(super) fn description(entry: &EnvEntry) -> abi::Description {
     let spec = entry.spec();
     let mut observation = Vec::new();
     spaces(&spec.observation_space, ptr::null(), &mut observation);
+    let action = actions(&spec.action_space);
     let infos = spec.info_channels.iter().map(|channel| {
         let shape = channel.shape.iter().map(|&extent| extent as u64).collect::<Vec<_>>();
         let (axes, dtype) = (shape.len() as u32, dtype(channel.dtype));
@@ -52,7 +53,8 @@ pub(super) fn description(entry: &EnvEntry) -> abi::Description {
         summary: kept_text(&spec.summary),
         observation_count: observation.len() as u32,
         observation: kept(observation),
-        action: kept(vec![plain(&spec.action_space)]),
+        action_count: action.len() as u32,
+        action: kept(action),
         info_count: spec.info_channels.len() as u32,
         infos: kept(infos.collect()),
         option_count: spec.options.len() as u32,
@@ -65,12 +67,21 @@ pub(super) fn description(entry: &EnvEntry) -> abi::Description {
         render_width: drawn.map_or(0, |size| size.width() as u32),
         render_height: drawn.map_or(0, |size| size.height() as u32),
         render_fps: entry.render_fps().unwrap_or_default(),
-        reserved: 0,
         option_defaults: kept(option_defaults),
         no_verdicts: (!has_verdicts(entry)).into(),
         method_count: spec.methods.len() as u32,
         methods: kept(spec.methods.iter().map(method).collect()),
     }
+}
+
+/// Returns the space of actions with its parts behind it.
+fn actions(space: &Space) -> Vec<abi::Space> {
+    let mut action = Vec::new();
+    match space {
+        Space::Box(BoxSpace { parts: Some(parts), .. }) => composite(parts, ptr::null(), &mut action),
+        space => action.push(plain(space)),
+    }
+    action
 }
 
 fn method(MethodSpec { name, summary, params, changes, max_per_second }: &MethodSpec) -> abi::Method {
@@ -113,21 +124,30 @@ const SPACE: abi::Space = abi::Space {
 fn spaces(space: &ObservationSpace, name: *const c_char, to: &mut Vec<abi::Space>) {
     match space {
         ObservationSpace::Plain(space) => to.push(abi::Space { name, ..plain(space) }),
-        ObservationSpace::Composite(CompositeSpace::Dict { spaces: parts }) => {
+        ObservationSpace::Composite(space) => composite(space, name, to),
+    }
+}
+
+fn composite(space: &CompositeSpace, name: *const c_char, to: &mut Vec<abi::Space>) {
+    match space {
+        CompositeSpace::Dict { spaces: parts } => {
             to.push(abi::Space { name, kind: abi::DICT, parts: parts.len() as u32, ..SPACE });
             parts.iter().for_each(|(name, space)| spaces(space, kept_text(name), to));
         }
-        ObservationSpace::Composite(CompositeSpace::Tuple { spaces: parts }) => {
+        CompositeSpace::Tuple { spaces: parts } => {
             to.push(abi::Space { name, kind: abi::TUPLE, parts: parts.len() as u32, ..SPACE });
             parts.iter().for_each(|space| spaces(space, ptr::null(), to));
         }
-        // The interface knows nothing of texts and sequences, but has their columns.
-        ObservationSpace::Composite(counted) => {
-            let columns = counted.columns();
-            to.push(abi::Space { name, kind: abi::DICT, parts: columns.len() as u32, ..SPACE });
-            let parts =
-                columns.iter().map(|(path, space)| abi::Space { name: kept_text(path), ..plain(space) });
-            to.extend(parts);
+        CompositeSpace::Text(text) => {
+            let codes: Vec<u64> =
+                text.characters().chars().map(|character| u32::from(character).into()).collect();
+            let (axes, start, n) = (codes.len() as u32, text.min_length() as i64, text.max_length() as u64);
+            to.push(abi::Space { name, kind: abi::STRING, axes, shape: kept(codes), start, n, ..SPACE });
+        }
+        CompositeSpace::Sequence(sequence) => {
+            let (start, n) = (sequence.stack().into(), sequence.maximum() as u64);
+            to.push(abi::Space { name, kind: abi::SEQUENCE, parts: 1, start, n, ..SPACE });
+            to.push(plain(sequence.item()));
         }
     }
 }

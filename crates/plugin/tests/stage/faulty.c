@@ -80,6 +80,18 @@ static const rollhouse_description *describe(uint32_t env) {
     d.action_names = none;
 #elif defined FAULT_ACTION_WITH_PARTS
     d.action = observation;
+#elif defined FAULT_SEQUENCE_WITHOUT_ITEM
+    static const rollhouse_space alone = {.kind = ROLLHOUSE_SEQUENCE, .n = 3};
+    d.observation = &alone;
+    d.observation_count = 1;
+#elif defined FAULT_CHARACTER_TWICE
+    static const uint64_t codes[2] = {97, 97};
+    static const rollhouse_space word = {.kind = ROLLHOUSE_STRING, .axes = 2, .shape = codes, .n = 3};
+    d.action = &word;
+#elif defined FAULT_ENDLESS_STRING
+    static const uint64_t letter = 97;
+    static const rollhouse_space endless = {.kind = ROLLHOUSE_STRING, .axes = 1, .shape = &letter, .n = 1ull << 40};
+    d.action = &endless;
 #elif defined FAULT_OPTION_COUNT
     d.option_count = 65;
 #elif defined FAULT_NULL_OPTIONS

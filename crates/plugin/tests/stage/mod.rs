@@ -13,7 +13,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, Interruption, Options, RecordRule, RunId, SeedSchedule, Space, random_bits,
+    AutoresetMode, ColumnMut, Drawing, Interruption, Options, RecordRule, RunId, SeedSchedule, Space,
+    random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::{EnvEntry, Registry};
@@ -93,12 +94,21 @@ pub fn registry(path: &Path) -> Registry {
 pub fn step(engine: &mut Engine, space: &Space, step: u64) {
     let bits = |lane: usize| random_bits(3, lane as u32, step);
     match engine.actions().unwrap() {
-        ColumnMut::I64(actions) => {
-            let Space::Discrete(space) = space else { panic!("integers are discrete") };
-            for (lane, action) in actions.iter_mut().enumerate() {
-                *action = space.start + (bits(lane) % space.n) as i64;
+        ColumnMut::I64(actions) => match space {
+            Space::Discrete(space) => {
+                for (lane, action) in actions.iter_mut().enumerate() {
+                    *action = space.start + (bits(lane) % space.n) as i64;
+                }
             }
-        }
+            Space::Box(space) => {
+                let Drawing { elements, settling } = Drawing::of(space);
+                for (at, action) in actions.iter_mut().enumerate() {
+                    let range = elements[at % elements.len()];
+                    *action = range.low as i64 + (bits(at) % (range.high - range.low + 1.0) as u64) as i64;
+                }
+                settling.settle(ColumnMut::I64(actions));
+            }
+        },
         ColumnMut::F32(actions) => {
             for (lane, action) in actions.iter_mut().enumerate() {
                 *action = (bits(lane) % 401) as f32 / 100.0 - 2.0;

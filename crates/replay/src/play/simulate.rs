@@ -156,7 +156,7 @@ impl Simulator {
             takes_options: entry.draws_options(),
             varied: false,
             refused: LaneSet::NONE,
-            check: ActionCheck::of(&now.action_space),
+            check: ActionCheck::of(&now.action_space).with_counted_of(now),
             without_action: LaneSet::NONE,
             actions: rows(&spec.action_column()),
             action_elements: spec.action_column().elements(),
