@@ -1,41 +1,37 @@
 //! Lanes as a Python object, behind `EmbeddedVectorEnv` and `ClusterVectorEnv`.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use numpy::PyArray1;
 use parking_lot::MutexGuard;
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use rollhouse_arena::ObsRefs;
 use rollhouse_client::{RequestError, StepError};
+use rollhouse_core::Space;
 use rollhouse_core::{AutoresetMode, ColumnSpec, EnvSpec, Role};
-use rollhouse_core::{ColumnData, Space};
-use rollhouse_engine::{Engine, EngineConfig, Frame, Received, Reset, StepError as Refused};
+use rollhouse_engine::{Engine, EngineConfig, Reset, StepError as Refused};
 
 use crate::actions::{column_data, put_actions};
-use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
-use crate::attended::{Attended, HandOver};
+use crate::arrays::{KeepAlive, RowShape};
+use crate::attended::Attended;
 use crate::commands::{attribute_list, attribute_value, image, lane_options};
 use crate::cost::Cost;
-use crate::endings::{Ended, Endings, Last, say_valid};
+use crate::endings::Endings;
 use crate::envs::{checked_options, image_size, known_env};
 use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
 use crate::fork::Home;
-use crate::infos::{Channel, Rows, Shapes, ShowValid};
+use crate::infos::{Channel, Shapes, ShowValid};
 use crate::keywords::keywords;
 use crate::lanes::{Lanes, Placement};
-use crate::news::{News, NewsItem};
+use crate::lanes_state::LanesState;
 use crate::noting::{Declared, Noted, note, rows_of, step_columns};
 use crate::obs_shape::ObsShape;
 use crate::recording::{Recording, RecordingWatch, rule_of};
-use crate::statistics::{Ends, EpisodeStatistics, any};
-use crate::views::{Arrays, Views};
-use crate::words::{self, FurtherInfos, Said};
+use crate::results::every_row;
+use crate::statistics::EpisodeStatistics;
+use crate::words::FurtherInfos;
 
 /// Lanes, the arrays over their memory, and the rules that Python's side relies on.
 ///
@@ -43,17 +39,17 @@ use crate::words::{self, FurtherInfos, Said};
 /// raises.
 #[pyclass(frozen, module = "rollhouse._native")]
 pub(crate) struct NativeLanes {
-    lanes: usize,
+    pub(crate) lanes: usize,
     action: RowShape,
     /// Whether arrays of the column's type are converted as well: the env's own type, or that of a part, may not have their
     /// values.
     narrow: bool,
     /// Turns anything array-like into a C-contiguous array of the action's dtype, or raises.
     convert: Py<PyAny>,
-    rules: Rules,
-    shapes: Shapes,
+    pub(crate) rules: Rules,
+    pub(crate) shapes: Shapes,
     home: Home,
-    attended: Arc<Attended<LanesState>>,
+    pub(crate) attended: Arc<Attended<LanesState>>,
     /// Reports the news to Python, before lanes are stepped.
     report: OnceLock<Py<PyAny>>,
 }
@@ -67,43 +63,6 @@ pub(crate) struct Rules {
     pub(crate) raise_on_loss: bool,
     /// Whether infos tell the returns, lengths and times of episodes that ended.
     pub(crate) statistics: bool,
-}
-
-/// The state that changes from call to call.
-struct LanesState {
-    /// The lanes; `None` after they were closed.
-    inner: Option<Lanes>,
-    memory: Py<KeepAlive>,
-    /// Whether the frames lie in a node's memory.
-    in_place: bool,
-    /// Views of the two slots, made when a slot is first shown.
-    views: [Option<Views>; 2],
-    /// The mask of an info that every row has.
-    every_row: Py<PyAny>,
-    /// Lanes that were sent and not received.
-    outstanding: usize,
-    /// Whether each lane is lost, as far as Python was told; empty when none is.
-    lost: Vec<bool>,
-    /// The word for how each was lost of which Python was not told yet; empty when none is lost.
-    losses: Vec<Option<&'static str>>,
-    /// Why lanes were lost, as far as it is known and Python was not told yet.
-    reasons: Said,
-    endings: Endings,
-    statistics: Option<EpisodeStatistics>,
-    cost: Cost,
-    recording: Option<Recording>,
-    /// The node of each session of a pool, as it was last reported.
-    nodes: Vec<String>,
-}
-
-impl HandOver for LanesState {
-    fn hand_over(&mut self, paused: Duration) -> bool {
-        let (Some(Lanes::Engine(engine)), Some(recording)) = (&mut self.inner, &self.recording) else {
-            return false;
-        };
-        // An engine that hangs hands over nothing more.
-        recording.run().is_behind() || engine.hand_over(paused).unwrap_or(false)
-    }
 }
 
 #[pymethods]
@@ -541,348 +500,6 @@ impl NativeLanes {
             state.inner(py)?.actions().map_err(|error| of_step(py, &error))
         })
     }
-
-    /// Returns the rows of a whole batch.
-    fn rows_of<'a>(
-        &self,
-        frame: Frame<'a>,
-        lost: &'a [bool],
-        losses: &'a [Option<&'static str>],
-        reasons: &'a [(usize, String)],
-    ) -> Rows<'a> {
-        Rows {
-            count: self.lanes,
-            infos: (0..self.shapes.channels.len()).map(|channel| frame.info(channel)).collect(),
-            terminated: frame.terminated(),
-            truncated: frame.truncated(),
-            reset: frame.reset(),
-            lost,
-            losses,
-            reasons,
-        }
-    }
-
-    /// Returns infos that say to which lanes rows belong, and which rows are valid if that is shown.
-    fn infos_of<'py>(
-        &self,
-        py: Python<'py>,
-        received: &Received,
-        rows: &Rows<'_>,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let count = rows.count;
-        let infos = PyDict::new(py);
-        let ids: Vec<i64> = received.lanes.iter().map(|&lane| i64::from(lane)).collect();
-        infos.set_item(intern!(py, "env_id"), PyArray1::from_vec(py, ids))?;
-        let every_row = || flags(py, count, |flags| flags.fill(1));
-        infos.set_item(intern!(py, "_env_id"), every_row()?)?;
-        if self.rules.show_valid.is_in(&received.reset, !rows.lost.is_empty()) {
-            let valid: Vec<bool> = (0..count).map(|row| rows.is_valid(row)).collect();
-            infos.set_item(intern!(py, "valid"), mask(py, &valid)?)?;
-            infos.set_item(intern!(py, "_valid"), every_row()?)?;
-        }
-        Ok(infos)
-    }
-
-    /// Returns the result of `recv`.
-    fn received<'py>(
-        &self,
-        py: Python<'py>,
-        state: &mut LanesState,
-        received: &Received,
-        newly_lost: &[usize],
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        let count = received.lanes.len();
-        let is_lost = |lane: &u32| state.lost.get(*lane as usize).copied().unwrap_or(false);
-        let lost: Vec<bool> = received.lanes.iter().map(is_lost).collect();
-        let loss = |lane: &u32| state.losses.get(*lane as usize).copied().flatten();
-        let losses: Vec<_> = received.lanes.iter().map(loss).collect();
-        let reasons = state.reasons_of(&received.lanes);
-        let said = state.further_of(py, self, received)?;
-        let rows = Rows {
-            count,
-            infos: received.infos.iter().map(|column| column.as_ref()).collect(),
-            terminated: &received.terminated,
-            truncated: &received.truncated,
-            reset: &received.reset,
-            lost: if lost.contains(&true) { &lost } else { &[] },
-            losses: &losses,
-            reasons: &reasons,
-        };
-        let infos = self.infos_of(py, received, &rows)?;
-        let ended = rows.has_ended();
-        if let Some(statistics) = &mut state.statistics {
-            let (lanes, rewards, reset) = (Some(&*received.lanes), &*received.rewards, &*received.reset);
-            statistics.step(Ends { lanes, rewards, reset, ended });
-        }
-        let columns: Vec<_> = received.final_obs.iter().map(ColumnData::as_ref).collect();
-        let last = (!columns.is_empty()).then_some(Last { columns: &columns, shape: &self.shapes.obs });
-        if ended && (last.is_some() || state.statistics.is_some()) {
-            let statistics = state.statistics.as_mut().map(|statistics| (statistics, Some(&*received.lanes)));
-            let (terminated, truncated) = (&*received.terminated, &*received.truncated);
-            state.endings.add_to(&infos, Ended { terminated, truncated, last, statistics })?;
-        }
-        rows.add_to(&infos, &self.shapes)?;
-        words::add_further(&infos, &said, count, |row| rows.has_begun(row, self.rules.same_step))?;
-        state.forget_losses(&received.lanes);
-        let truncated = flags(py, count, |flags| {
-            for ((flag, &truncated), &lane) in flags.iter_mut().zip(&received.truncated).zip(&received.lanes)
-            {
-                *flag = truncated | u8::from(newly_lost.contains(&(lane as usize)));
-            }
-        })?;
-        PyTuple::new(
-            py,
-            [
-                self.shapes.obs.copy(py, |index| received.obs[index].as_ref(), count)?,
-                PyArray1::from_slice(py, &received.rewards).into_any(),
-                flags(py, count, |flags| flags.copy_from_slice(&received.terminated))?,
-                truncated,
-                infos.into_any(),
-            ],
-        )
-    }
-}
-
-impl LanesState {
-    /// Forgets the losses of lanes of which Python has been told.
-    fn forget_losses(&mut self, lanes: &[u32]) {
-        self.reasons.retain(|(lane, _)| !lanes.contains(&(*lane as u32)));
-        for &lane in lanes {
-            if let Some(untold) = self.losses.get_mut(lane as usize) {
-                *untold = None;
-            }
-        }
-    }
-
-    #[inline]
-    fn inner(&mut self, py: Python<'_>) -> PyResult<&mut Lanes> {
-        match &mut self.inner {
-            Some(inner) => Ok(inner),
-            None => Err(closed(py)),
-        }
-    }
-
-    fn refuse_outstanding(&self, py: Python<'_>) -> PyResult<()> {
-        if self.outstanding == 0 {
-            return Ok(());
-        }
-        let message = format!("{} lanes were sent and have not been received", self.outstanding);
-        Err(exception(py, "OutstandingError", message))
-    }
-
-    /// Steps, without the interpreter lock when that is worth it.
-    #[inline]
-    fn step(&mut self, py: Python<'_>) -> PyResult<()> {
-        let Some(inner) = &mut self.inner else { return Err(closed(py)) };
-        let behind = self.recording.as_ref().is_some_and(|recording| recording.run().is_behind());
-        self.cost.run(py, behind, || inner.step()).map_err(|error| of_step(py, &error))
-    }
-
-    /// Finds out which sessions of a pool went to another node.
-    #[inline]
-    fn look_for_moves(&mut self, news: &News) {
-        let Some(Lanes::Pool(pool)) = &self.inner else { return };
-        for ((node, lanes), was) in pool.sessions().zip(&mut self.nodes) {
-            if node != was {
-                let from = std::mem::replace(was, node.to_owned());
-                news.push(NewsItem::Moved { lanes: lanes.collect(), from, to: node.to_owned() });
-            }
-        }
-    }
-
-    /// Finds out which lanes are lost. Returns those lost since the last look, or raises an exception if that is
-    /// wanted.
-    #[inline]
-    fn look_for_losses(&mut self, py: Python<'_>, owner: &NativeLanes) -> PyResult<Vec<usize>> {
-        let Some(inner) = &mut self.inner else { return Ok(Vec::new()) };
-        if inner.lost() == 0 {
-            self.lost.clear();
-            self.losses.clear();
-            self.reasons.clear();
-            return Ok(Vec::new());
-        }
-        let (before, untold) = (std::mem::take(&mut self.lost), std::mem::take(&mut self.losses));
-        let losses: Vec<_> = (0..owner.lanes).map(|lane| inner.loss(lane)).collect();
-        self.lost = losses.iter().map(Option::is_some).collect();
-        let was_lost = |lane: usize| before.get(lane).copied().unwrap_or(false);
-        let new: Vec<usize> = (0..owner.lanes).filter(|&lane| self.lost[lane] && !was_lost(lane)).collect();
-        let is_told = |lane: usize| was_lost(lane) && untold.get(lane).copied().flatten().is_none();
-        self.losses = (0..owner.lanes).map(|lane| losses[lane].filter(|_| !is_told(lane))).collect();
-        let asked: Vec<u32> = new.iter().map(|&lane| lane as u32).collect();
-        let reasons = words::ask(py, inner, &asked, |words| words.lost)?;
-        self.reasons.extend(reasons);
-        for outcome in new.iter().filter_map(|&lane| losses[lane]).collect::<BTreeSet<_>>() {
-            let lanes = new.iter().copied().filter(|&lane| losses[lane] == Some(outcome)).collect();
-            owner.attended.news.push(NewsItem::LanesLost { lanes, outcome });
-        }
-        if owner.rules.raise_on_loss
-            && let Some((&first, outcome)) = new.first().zip(new.first().and_then(|&lane| losses[lane]))
-        {
-            self.losses.fill(None);
-            let reasons = std::mem::take(&mut self.reasons);
-            let what = match outcome {
-                "crashed" => format!("the env of lane {first} crashed"),
-                outcome => format!("lane {first} was lost ({outcome})"),
-            };
-            let why = reasons.iter().find(|(lane, _)| *lane == first).map(|(_, why)| format!(": {why}"));
-            let why = why.unwrap_or_default();
-            let message = format!("{what} ({} lanes lost in this step){why}", new.len());
-            let lanes = PyTuple::new(py, &new)?;
-            let class = py.import("rollhouse.errors")?.getattr("LaneLostError")?;
-            return Err(PyErr::from_value(class.call1((message, lanes, outcome))?));
-        }
-        Ok(new)
-    }
-
-    /// Makes views anew if frames lie in other memory than before. An array of the earlier memory keeps that alive.
-    #[inline]
-    fn look_where(&mut self, py: Python<'_>) -> PyResult<()> {
-        let Some(inner) = &self.inner else { return Ok(()) };
-        if inner.is_in_place() != self.in_place {
-            self.in_place = inner.is_in_place();
-            self.memory = KeepAlive::new(py, inner.memory())?;
-            self.views = [None, None];
-        }
-        Ok(())
-    }
-
-    /// Returns why received lanes were lost, by their rows, of those of which it is known.
-    fn reasons_of(&self, lanes: &[u32]) -> Said {
-        let reason = |(row, lane): (usize, &u32)| {
-            let (_, why) = self.reasons.iter().find(|(of, _)| *of == *lane as usize)?;
-            Some((row, why.clone()))
-        };
-        lanes.iter().enumerate().filter_map(reason).collect()
-    }
-
-    /// Returns what received lanes say of infos that have no column, by their rows. Nothing is asked while others are under way.
-    fn further_of(&mut self, py: Python<'_>, owner: &NativeLanes, received: &Received) -> PyResult<Said> {
-        let (Some(further), 0) = (owner.shapes.further, self.outstanding) else { return Ok(Vec::new()) };
-        let rows = further.rows(|column| received.infos[column].as_ref());
-        let asked: Vec<u32> = rows.iter().map(|&row| received.lanes[row as usize]).collect();
-        let said = words::ask(py, self.inner(py)?, &asked, |words| words.infos)?;
-        let row_of = |lane: usize| received.lanes.iter().position(|&of| of as usize == lane);
-        Ok(said.into_iter().filter_map(|(lane, text)| Some((row_of(lane)?, text))).collect())
-    }
-
-    /// Returns what lanes say of infos that have no column, by their rows of the whole batch.
-    #[inline]
-    fn further(&mut self, py: Python<'_>, owner: &NativeLanes) -> PyResult<Said> {
-        let (Some(further), Some(inner)) = (owner.shapes.further, &mut self.inner) else {
-            return Ok(Vec::new());
-        };
-        let frame = inner.frame().map_err(|error| of_step(py, &error))?;
-        let mut asked = further.rows(|column| frame.info(column));
-        asked.retain(|&lane| !self.lost.get(lane as usize).copied().unwrap_or(false));
-        words::ask(py, inner, &asked, |words| words.infos)
-    }
-
-    /// Returns the result of `step`.
-    #[inline]
-    fn result<'py>(
-        &mut self,
-        py: Python<'py>,
-        owner: &NativeLanes,
-        copy: bool,
-        newly_lost: &[usize],
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        self.look_where(py)?;
-        let further = self.further(py, owner)?;
-        let Some(inner) = &mut self.inner else { return Err(closed(py)) };
-        let frame = inner.frame().map_err(|error| of_step(py, &error))?;
-        let (terminated, truncated, reset) = (frame.terminated(), frame.truncated(), frame.reset());
-        let with_valid = owner.rules.show_valid.is_in(reset, !self.lost.is_empty());
-        let mut arrays = if copy {
-            Arrays::copied(py, frame, &owner.shapes.obs, &self.lost, with_valid)?
-        } else {
-            let views = views_of(&mut self.views, &self.memory, py, frame, owner)?;
-            views.show(py, frame, &owner.shapes.obs, &self.lost, with_valid)?
-        };
-        if !newly_lost.is_empty() {
-            arrays.truncated = flags(py, owner.lanes, |flags| {
-                flags.copy_from_slice(truncated);
-                newly_lost.iter().for_each(|&lane| flags[lane] = 1);
-            })?;
-        }
-        let rules = owner.rules;
-        let tells_ends = rules.same_step || rules.statistics;
-        let ended = tells_ends && (any(terminated) || any(truncated));
-        if let Some(statistics) = &mut self.statistics {
-            statistics.step(Ends { lanes: None, rewards: frame.rewards(), reset, ended });
-        }
-        let valid = arrays.valid.map(|valid| (valid, &self.every_row));
-        let infos = if ended {
-            let shape = &owner.shapes.obs;
-            let count = if rules.same_step { shape.columns().count() } else { 0 };
-            let columns: ObsRefs<'_> = (0..count).map(|index| frame.final_obs(index)).collect();
-            let last = rules.same_step.then_some(Last { columns: &columns, shape });
-            let statistics = self.statistics.as_mut().map(|statistics| (statistics, None));
-            self.endings.infos(py, Ended { terminated, truncated, last, statistics }, valid)?
-        } else {
-            let infos = PyDict::new(py);
-            if let Some((valid, every_row)) = valid {
-                say_valid(&infos, valid, every_row)?;
-            }
-            infos
-        };
-        if !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
-            let rows = owner.rows_of(frame, &self.lost, &self.losses, &self.reasons);
-            rows.add_to(&infos, &owner.shapes)?;
-            words::add_further(&infos, &further, owner.lanes, |row| rows.has_begun(row, rules.same_step))?;
-            self.losses.fill(None);
-            self.reasons.clear();
-        }
-        (arrays.obs, arrays.rewards, arrays.terminated, arrays.truncated, infos).into_pyobject(py)
-    }
-
-    /// Returns the result of `reset`.
-    fn reset_result<'py>(&mut self, py: Python<'py>, owner: &NativeLanes) -> PyResult<Bound<'py, PyTuple>> {
-        self.look_where(py)?;
-        let further = self.further(py, owner)?;
-        let Some(inner) = &mut self.inner else { return Err(closed(py)) };
-        let frame = inner.frame().map_err(|error| of_step(py, &error))?;
-        let obs = if owner.rules.copy {
-            owner.shapes.obs.copy(py, |index| frame.obs(index), owner.lanes)?
-        } else {
-            views_of(&mut self.views, &self.memory, py, frame, owner)?.obs(py, frame, &owner.shapes.obs)?
-        };
-        let infos = PyDict::new(py);
-        if !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
-            let rows = owner.rows_of(frame, &self.lost, &self.losses, &self.reasons);
-            rows.add_first_to(&infos, &owner.shapes)?;
-            let further = further.into_iter().filter(|(row, _)| frame.reset()[*row] != 0).collect();
-            words::add_further(&infos, &further, owner.lanes, |_| true)?;
-            self.losses.fill(None);
-            self.reasons.clear();
-        }
-        (obs, infos).into_pyobject(py)
-    }
-}
-
-/// Returns the views of the slot that `frame` lies in.
-#[inline]
-fn views_of<'a>(
-    views: &'a mut [Option<Views>; 2],
-    memory: &Py<KeepAlive>,
-    py: Python<'_>,
-    frame: Frame<'_>,
-    owner: &NativeLanes,
-) -> PyResult<&'a Views> {
-    match &mut views[frame.slot_index()] {
-        Some(views) => Ok(views),
-        none => Ok(none.insert(Views::new(memory.bind(py), frame, &owner.shapes.obs)?)),
-    }
-}
-
-/// Makes the mask of an info that every row has. All steps' infos share it, so Python cannot change it.
-fn every_row(py: Python<'_>, lanes: usize) -> PyResult<Py<PyAny>> {
-    let every_row = constant_flags(py, lanes)?;
-    fill_flags(&every_row, lanes, |flags| flags.fill(1));
-    Ok(every_row.unbind())
-}
-
-fn closed(py: Python<'_>) -> PyErr {
-    exception(py, "ClosedError", "this vector env is closed".to_owned())
 }
 
 impl Drop for NativeLanes {
