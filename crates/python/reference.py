@@ -79,7 +79,7 @@ def find(module: str, name: str) -> Definition | None:
 
 def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
     """Returns a function as it is called."""
-    arguments = node.args
+    arguments = model(node).args
     for first in (*arguments.posonlyargs[:1], *arguments.args[:1]):
         if first.arg in ("self", "cls"):
             (arguments.posonlyargs or arguments.args).remove(first)
@@ -87,6 +87,16 @@ def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
     prefix = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
     line = f"{prefix}{name}({ast.unparse(arguments)}){returns}"
     return "\n".join(textwrap.wrap(line, 110, subsequent_indent="    ", break_long_words=False))
+
+
+def model(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    """Returns the method whose arguments a method has: that of its `@arguments_of(Class.method)`, else its own."""
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "arguments_of":
+            of, _, name = ast.unparse(decorator.args[0]).partition(".")
+            parts = getattr(find("rollhouse", of), "body", [])
+            return next(part for part in parts if getattr(part, "name", "") == name)
+    return node
 
 
 def markdown(text: str | None) -> str:

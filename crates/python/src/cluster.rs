@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rollhouse_cli::json::{NodeObject, OfferedObject, PoolObject, SessionObject, StatusObject};
@@ -14,9 +14,9 @@ use rollhouse_client::{
     Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RemoteDisk, RequestError, Transport,
     run_named, trust_of,
 };
-use rollhouse_core::{AutoresetMode, EnvKind, OptionValue};
+use rollhouse_core::{AutoresetMode, Determinism, EnvKind, OptionValue, UnknownAutoreset};
 use rollhouse_wire::{CertificateFiles, InfoSettings, Spread};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::described::info_channel;
 use crate::engine::{NativeLanes, Rules};
@@ -116,28 +116,32 @@ impl NativeCluster {
         self.ask(py, closed, |status| as_json(&PoolObject::of(pool, status)))
     }
 
-    /// Asks for lanes. Returns the pool's run, the env's spec, and the lanes.
-    #[pyo3(signature = (id, **keywords))]
+    /// Asks for lanes by the JSON of `PoolOptions.request`; `convert` makes what converts actions, of the env's spec. Returns
+    /// the pool's run, the spec, and the lanes.
     fn make<'py>(
         &self,
         py: Python<'py>,
         id: &str,
-        keywords: Option<&Bound<'py, PyDict>>,
+        asked: &str,
+        options: &Bound<'py, PyDict>,
+        convert: &Bound<'py, PyAny>,
     ) -> PyResult<Made<'py>> {
-        let asked = PoolKeywords::of(keywords)?;
+        let asked: Asked =
+            serde_json::from_str(asked).map_err(|error| PyTypeError::new_err(error.to_string()))?;
+        let Asked { copy, statistics, .. } = asked;
         let show_valid = ShowValid::of(&asked.show_valid)?;
-        let request = asked.request(py, id)?;
+        let raise_on_loss = asked.on_loss.as_deref().map(|on_loss| on_loss == "raise");
+        let request = asked.request(id, options_of(py, options)?)?;
         let same_step = request.settings.autoreset == AutoresetMode::SameStep;
         let cluster = self.cluster(py)?;
         let opened = py.detach(|| cluster.open_pool(request));
         let pool = opened.map_err(|error| of_open(py, &error))?;
         let spec = pool.spec().clone();
-        let deterministic = spec.determinism == rollhouse_core::Determinism::Deterministic;
-        let raise_on_loss = asked.on_loss.as_deref().map_or(!deterministic, |on_loss| on_loss == "raise");
-        let PoolKeywords { copy, statistics, convert, .. } = asked;
+        let deterministic = spec.determinism == Determinism::Deterministic;
+        let raise_on_loss = raise_on_loss.unwrap_or(!deterministic);
         let rules = Rules { same_step, copy, show_valid, raise_on_loss, statistics };
         let dict = spec_dict(py, &spec)?;
-        let convert = convert.bind(py).call1((&dict,))?.unbind();
+        let convert = convert.call1((&dict,))?.unbind();
         let run = pool.id().to_string();
         let lanes = Lanes::Pool(Box::new(pool));
         Ok((run, dict, NativeLanes::of(py, &spec, lanes, rules, convert, None)?))
@@ -165,71 +169,62 @@ keywords! {
     }
 }
 
-keywords! {
-    /// The pool that is asked for.
-    struct PoolKeywords {
-        /// What there is for Python envs alone.
-        python: PythonWishes,
-        lanes: u32,
-        autoreset: String,
-        max_episode_steps: Option<u32>,
-        options: Py<PyDict>,
-        record: String,
-        labels: BTreeMap<String, String>,
-        spread: String,
-        transport: Option<String>,
-        copy: bool,
-        show_valid: String,
-        on_loss: Option<String>,
-        statistics: bool,
-        /// What is noted of each step, for recordings.
-        step_columns: Vec<Declared>,
-        /// Makes what converts actions, of the env's spec.
-        convert: Py<PyAny>,
-    }
+/// The pool that is asked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    lanes: u32,
+    python: AskedOfPython,
+    autoreset: String,
+    max_episode_steps: Option<u32>,
+    /// Which episodes are recorded, in the words of the command line.
+    record: String,
+    labels: BTreeMap<String, String>,
+    spread: Spread,
+    transport: Option<String>,
+    on_loss: Option<String>,
+    /// What is noted of each step, for recordings.
+    step_columns: Vec<Declared>,
+    copy: bool,
+    show_valid: String,
+    statistics: bool,
 }
 
-impl PoolKeywords {
-    fn request(&self, py: Python<'_>, id: &str) -> PyResult<PoolRequest> {
-        let mut request = PoolRequest::new(id, self.lanes);
-        let (arguments, deterministic, record, frames_every) = self.python.clone();
+/// What is asked of a Python env.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskedOfPython {
+    /// Its arguments: a JSON object as text, empty for none.
+    arguments: String,
+    /// Whether it is declared deterministic.
+    deterministic: Option<bool>,
+    /// Infos that are recorded with each step.
+    record: Vec<Declared>,
+    /// Of every how many-th step a picture is recorded; 0 for none.
+    frames_every: u64,
+}
+
+impl Asked {
+    fn request(self, id: &str, options: BTreeMap<String, OptionValue>) -> PyResult<PoolRequest> {
+        let AskedOfPython { arguments, deterministic, record, frames_every } = self.python;
         let record = record.into_iter().map(info_channel).collect::<PyResult<_>>()?;
-        (request.settings.env_kwargs, request.settings.deterministic) = (arguments, deterministic);
-        request.settings.infos = InfoSettings { numbers: EnvKind::has_id(id), record, frames_every };
-        request.settings.autoreset = match &*self.autoreset {
-            "NextStep" => AutoresetMode::NextStep,
-            "SameStep" => AutoresetMode::SameStep,
-            "Disabled" => AutoresetMode::Disabled,
-            other => return Err(PyValueError::new_err(format!("autoreset_mode: `{other}` is unknown"))),
-        };
-        request.settings.max_episode_steps = self.max_episode_steps;
-        request.settings.options = options_of(py, self.options.bind(py))?;
-        request.settings.record = rule_of(&self.record)?;
-        request.settings.step_columns = step_columns(self.step_columns.clone())?;
-        request.labels.clone_from(&self.labels);
-        request.spread = match &*self.spread {
-            "pack" => Spread::Pack,
-            "even" => Spread::Even,
-            "single" => Spread::Single,
-            other => {
-                return Err(PyValueError::new_err(format!(
-                    "spread={other:?} is none of 'pack', 'even', 'single'"
-                )));
-            }
-        };
+        let mut request = PoolRequest::new(id, self.lanes);
+        let settings = &mut request.settings;
+        (settings.env_kwargs, settings.deterministic, settings.options) = (arguments, deterministic, options);
+        settings.infos = InfoSettings { numbers: EnvKind::has_id(id), record, frames_every };
+        let mode = self.autoreset.parse();
+        settings.autoreset =
+            mode.map_err(|error: UnknownAutoreset| PyValueError::new_err(error.to_string()))?;
+        settings.max_episode_steps = self.max_episode_steps;
+        settings.record = rule_of(&self.record)?;
+        settings.step_columns = step_columns(self.step_columns)?;
+        (request.labels, request.spread) = (self.labels, self.spread);
         request.transport = self.transport.as_deref().map(transport_of).transpose()?;
-        request.on_loss = match self.on_loss.as_deref() {
-            None => None,
-            Some("resume") => Some(OnLoss::Resume),
-            Some(_) => Some(OnLoss::Report),
-        };
+        let on_loss = |word: String| if word == "resume" { OnLoss::Resume } else { OnLoss::Report };
+        request.on_loss = self.on_loss.map(on_loss);
         Ok(request)
     }
 }
-
-/// What is asked of a Python env: its arguments as JSON, whether it is declared deterministic, infos that are recorded with each
-/// step (name, dtype and shape), and of every how many-th step a picture is, 0 for none.
-type PythonWishes = (String, Option<bool>, Vec<(String, String, Vec<usize>)>, u64);
 
 /// A pool for Python: its run, the env's spec, and the lanes.
 type Made<'py> = (String, Bound<'py, PyDict>, NativeLanes);

@@ -1,5 +1,7 @@
 //! Keyword arguments of the native methods that have many: a struct of them, in place of as many parameters.
 
+use std::collections::BTreeMap;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -15,7 +17,7 @@ macro_rules! keywords {
         impl $name {
             fn of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
                 let given = crate::keywords::Keywords::of(given, &[$(stringify!($field)),*])?;
-                Ok(Self { $($field: given.take(stringify!($field))?,)* })
+                Ok(Self { $($field: given.value(stringify!($field))?,)* })
             }
         }
     };
@@ -23,26 +25,26 @@ macro_rules! keywords {
 
 pub(crate) use keywords;
 
-/// The keyword arguments of a call, all of which have known names.
-pub(crate) struct Keywords<'a, 'py>(Option<&'a Bound<'py, PyDict>>);
+/// The keyword arguments of a call.
+pub(crate) struct Keywords<'py>(BTreeMap<String, Bound<'py, PyAny>>);
 
-impl<'a, 'py> Keywords<'a, 'py> {
-    /// Takes what was given, and raises a `TypeError` for any name that is not one of `names`.
-    pub(crate) fn of(given: Option<&'a Bound<'py, PyDict>>, names: &[&str]) -> PyResult<Self> {
-        for (name, _) in given.into_iter().flatten() {
-            let name: String = name.extract()?;
-            if !names.contains(&&*name) {
-                return Err(PyTypeError::new_err(format!("got an unexpected keyword argument '{name}'")));
-            }
+impl<'py> Keywords<'py> {
+    /// Takes what was given. Raises a `TypeError` for any name that is not one of `names`, and for any of them that is missing.
+    pub(crate) fn of(given: Option<&Bound<'py, PyDict>>, names: &[&str]) -> PyResult<Self> {
+        let given = given.into_iter().flatten().map(|(name, value)| Ok((name.extract()?, value)));
+        let given: BTreeMap<String, _> = given.collect::<PyResult<_>>()?;
+        if let Some(name) = given.keys().find(|name| !names.contains(&name.as_str())) {
+            return Err(PyTypeError::new_err(format!("got an unexpected keyword argument '{name}'")));
+        }
+        if let Some(name) = names.iter().find(|name| !given.contains_key(**name)) {
+            return Err(PyTypeError::new_err(format!("missing required keyword argument '{name}'")));
         }
         Ok(Self(given))
     }
 
-    /// Returns the argument of that name, or raises a `TypeError` that names it.
-    pub(crate) fn take<T: FromPyObjectOwned<'py>>(&self, name: &str) -> PyResult<T> {
-        let given = self.0.map(|given| given.get_item(name)).transpose()?.flatten();
-        let missing = || PyTypeError::new_err(format!("missing required keyword argument '{name}'"));
-        let value = given.ok_or_else(missing)?;
+    /// Returns the argument of that name, which is one of those that were asked for. Raises a `TypeError` that names it.
+    pub(crate) fn value<T: FromPyObjectOwned<'py>>(&self, name: &str) -> PyResult<T> {
+        let value = &self.0[name];
         let py = value.py();
         value.extract::<T>().map_err(|error| {
             let error: PyErr = error.into();

@@ -190,3 +190,5 @@ def test_arguments_of_an_env_are_given_by_name_on_a_cluster_too(patient: LocalCl
             cluster.make_vec("games:Long", 1, seconds=0, env_kwargs={"seconds": 1})
         with pytest.raises(RefusedError, match="unexpected keyword argument 'minutes'"):
             cluster.make_vec("games:Long", 1, seconds=0, minutes=0)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'determinstic'.*did you mean 'deterministic'"):
+            cluster.make_vec("games:Long", 1, seconds=0, determinstic=True)

@@ -128,21 +128,8 @@ class NativeCluster:
     def make(
         self,
         id: str,
-        *,
-        python: tuple[str, bool | None, Sequence[tuple[str, str, Sequence[int]]], int],
-        lanes: int,
-        autoreset: str,
-        max_episode_steps: int | None,
-        options: dict[str, Any],
-        record: str,
-        labels: dict[str, str],
-        spread: str,
-        transport: str | None,
-        copy: bool,
-        show_valid: str,
-        on_loss: str | None,
-        statistics: bool,
-        step_columns: Sequence[tuple[str, str, tuple[int, ...]]],
+        asked: str,
+        options: Mapping[str, Any],
         convert: Callable[[dict[str, Any]], Callable[[Any, int], np.ndarray]],
     ) -> tuple[str, dict[str, Any], NativeLanes]: ...
     def close(self) -> None: ...

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rollhouse.cluster import Cluster, ClusterVectorEnv, connect
+from rollhouse.pool_options import arguments_of
 from rollhouse.vector import DEFAULT_TIMEOUT, Step
 
 
@@ -87,6 +88,7 @@ class AsyncCluster:
         self.cluster = cluster
         self._caller = caller
 
+    @arguments_of(Cluster.make_vec)
     async def make_vec(self, id: str, num_envs: int = 1, **arguments: Any) -> AsyncVectorEnv:
         """Makes a vector env as ``Cluster.make_vec`` does."""
         caller = _Caller("rollhouse-pool")

@@ -18,32 +18,20 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
-from rollhouse.errors import ResetNeededError, UnknownEnvError
-from rollhouse.hosted.layout import check_frames, info_channels
-from rollhouse.hosted.together_lanes import Together
-from rollhouse.leaving_out import ARGUMENT
-from rollhouse.lookup import is_vector
+from rollhouse.errors import RefusedError, ResetNeededError
 from rollhouse.native_env import (
-    NAMESPACE,
     NativeVectorEnv,
     action_converter,
     check_render_mode,
     lane_options_of,
     make_space,
-    merged_options,
-    option_of,
-    positive,
     render_metadata,
-    render_size_of,
 )
-from rollhouse.record_rule import record_rule
+from rollhouse.pool_options import PoolOptions, Transport
 from rollhouse.recording import Recording, figures_of_pool
 from rollhouse.replay_session import ReplaySession
-from rollhouse.step_columns import StepColumns, StepColumnSpecs
-from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Mode, ShowValid, Step, parse_autoreset_mode, show_valid
-
-Transport = Literal["auto", "shm", "quic"]
-
+from rollhouse.step_columns import StepColumnSpecs
+from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Mode, ShowValid, Step
 
 @dataclass(frozen=True)
 class Placement:
@@ -102,7 +90,7 @@ class Cluster:
         *,
         env_kwargs: Mapping[str, Any] | None = None,
         deterministic: bool | None = None,
-        seed: int | Sequence[int] | None = None,
+        seed: int | Sequence[int | None] | None = None,
         autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
         record: bool | str = True,
         copy: bool = True,
@@ -160,45 +148,13 @@ class Cluster:
                 by name, as in ``env_kwargs``.
 
         Raises:
-            OptionsError, ValueError: The message names the argument, its value and what was wanted.
+            TypeError, OptionsError, ValueError: The message names the argument, its value and what was wanted; of an unknown one the
+                nearest that there is.
             RefusedError: The cluster has no such env, no room within the timeout, or the token may not.
             UnreachableError: The coordinator does not answer.
         """
-        for name in ("threads", "data"):
-            if options.pop(name, None) is not None:
-                raise ValueError(f"{name} cannot be given for lanes of a cluster")
-        _check_transport(transport)
-        if ":" in id:
-            options, env_kwargs = _apart(options, env_kwargs or {})
-        options = merged_options(options)
-        if leave_out:
-            env_kwargs = {**(env_kwargs or {}), ARGUMENT: [leave_out] if isinstance(leave_out, str) else list(leave_out)}
-        return ClusterVectorEnv(
-            self,
-            id,
-            num_envs,
-            env_kwargs=env_kwargs,
-            deterministic=deterministic,
-            seed=seed,
-            autoreset_mode=autoreset_mode,
-            record=record,
-            copy=copy,
-            max_episode_steps=max_episode_steps,
-            transport=transport,
-            labels=labels,
-            spread=spread,
-            info_layout=info_layout,
-            valid=valid,
-            on_loss=on_loss,
-            render_mode=render_mode,
-            render_size=render_size,
-            statistics=statistics,
-            step_columns=step_columns,
-            record_infos=record_infos,
-            record_frames=record_frames,
-            lane_options=lane_options,
-            options=options,
-        )
+        given = {name: value for name, value in locals().items() if name != "self"}
+        return ClusterVectorEnv(self, PoolOptions(**given))
 
     def status(self) -> dict[str, Any]:
         """Returns an overview of the cluster, as ``rollhouse status --json`` prints it."""
@@ -289,118 +245,49 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
 
     on_losses = ("resume", "raise", "report")
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        id: str,
-        num_envs: int,
-        *,
-        env_kwargs: Mapping[str, Any] | None,
-        deterministic: bool | None,
-        seed: int | Sequence[int] | None,
-        autoreset_mode: Mode,
-        record: bool | str,
-        copy: bool,
-        max_episode_steps: int | None,
-        transport: Transport | None,
-        labels: Mapping[str, str] | None,
-        spread: Literal["pack", "even", "single"],
-        info_layout: InfoLayout,
-        valid: ShowValid,
-        on_loss: Literal["resume", "raise", "report"] | None,
-        render_mode: str | None,
-        render_size: Sequence[int] | None,
-        statistics: bool,
-        step_columns: StepColumnSpecs | None,
-        record_infos: Mapping[str, Any] | None,
-        record_frames: int | None,
-        lane_options: Sequence[Mapping[str, Any]] | None,
-        options: Mapping[str, Any],
-    ):
-        self._step_columns = StepColumns(step_columns)
-        id = id.removeprefix(NAMESPACE)
-        num_envs = positive("num_envs", num_envs)
-        if max_episode_steps is not None and not 0 <= max_episode_steps < 2**32:
-            raise ValueError(f"max_episode_steps={max_episode_steps!r} must be 0 (no limit) to {2**32 - 1}")
-        rule = record_rule(record)
-        if on_loss is not None and on_loss not in self.on_losses:
-            raise ValueError(f"on_loss={on_loss!r} is not one of {', '.join(self.on_losses)}")
-        self.check_layout(info_layout, valid)
-        infos = info_channels(record_infos or {})
-        check_frames(record_frames)
-        for name, value in (("record_infos", record_infos), ("record_frames", record_frames)):
-            if value and not record:
-                raise ValueError(f"{name}={value!r} is used only with record=True")
-            if value and ":" not in id:
-                raise ValueError(f"{name}={value!r} is for Python envs, gymnasium:ID or package.module:Class, and {id!r} is none")
-        self._render_size = render_size_of(render_mode, render_size)
+    def __init__(self, cluster: Cluster, pool: PoolOptions):
+        id, num_envs = pool.id, pool.num_envs
         self.num_envs = num_envs
-        self._together = Together(id) if is_vector(id) else None
-        if self._together is not None:
-            self._together.check("same", record_frames)
-            self._together.check_mode(parse_autoreset_mode(autoreset_mode))
-            self._together.check_limit(max_episode_steps)
-        if seed is not None:
-            self._parse_seeds(seed)
-        checked = _checked(id, options, num_envs)
-        if render_mode is not None and ":" in id:
-            env_kwargs = {"render_mode": render_mode, **(env_kwargs or {})}
-        if record_frames and (env_kwargs or {}).get("render_mode") != "rgb_array":
-            raise ValueError(f"record_frames={record_frames!r} needs render_mode='rgb_array'")
-        run, spec, native = cluster._native.make(
-            id,
-            python=(
-                _as_json(env_kwargs),
-                None if deterministic is None else bool(deterministic),
-                infos,
-                record_frames or 0,
-            ),
-            lanes=num_envs,
-            autoreset=parse_autoreset_mode(autoreset_mode).value,
-            max_episode_steps=max_episode_steps,
-            options=checked,
-            record=rule,
-            labels=dict(labels or {}),
-            spread=spread,
-            transport=transport,
-            copy=bool(copy),
-            show_valid=show_valid(info_layout, valid),
-            on_loss=on_loss,
-            statistics=bool(statistics),
-            step_columns=self._step_columns.declared,
-            convert=lambda spec: action_converter(make_space(spec["action_space"])),
-        )
-        self._env_spec = spec
-        self._max_episode_steps = spec["max_episode_steps"] if max_episode_steps is None else max_episode_steps or None
-        # Asked of the nodes only when it matters: it is a round trip.
-        renders = render_mode is not None and native.renders()
+        self._step_columns = pool.columns
+        self._render_size = pool.size
+        self._together = pool.together
+        if pool.seed is not None:
+            self._parse_seeds(pool.seed)
         try:
-            check_render_mode(id, render_mode, renders)
-        except ValueError:
+            run, spec, native = cluster._native.make(
+                id, pool.request(), pool.options, lambda spec: action_converter(make_space(spec["action_space"]))
+            )
+        except RefusedError as error:
+            pool.check_refusal(error)
+            raise
+        self._env_spec = spec
+        limit = pool.max_episode_steps
+        self._max_episode_steps = spec["max_episode_steps"] if limit is None else limit or None
+        try:
+            # Asked of the nodes only when it matters: it is a round trip.
+            renders = pool.render_mode is not None and native.renders()
+            check_render_mode(id, pool.render_mode, renders)
+            self._first_options = _by_name(spec, pool, num_envs)
+        except BaseException:
             native.close()
             raise
         super().__init__(
             num_envs=num_envs,
             single_observation_space=make_space(spec["observation_space"]),
             single_action_space=make_space(spec["action_space"]),
-            autoreset_mode=autoreset_mode,
+            autoreset_mode=pool.autoreset_mode,
             metadata=render_metadata(id, renders),
-            info_layout=info_layout,
-            valid=valid,
-            on_loss=on_loss or ("resume" if spec["deterministic"] else "raise"),
-            render_mode=render_mode,
-            statistics=statistics,
+            info_layout=pool.info_layout,
+            valid=pool.valid,
+            on_loss=pool.on_loss or ("resume" if spec["deterministic"] else "raise"),
+            render_mode=pool.render_mode,
+            statistics=pool.statistics,
         )
         # Holds the connection for as long as the env lives.
         self.cluster = cluster
         self.run = run
-        try:
-            self._first_options = _by_name(spec, checked, lane_options, num_envs)
-        except BaseException:
-            native.close()
-            raise
-        self._adopt(native, seed=seed, copy=copy)
-        if record:
+        self._adopt(native, seed=pool.seed, copy=pool.copy)
+        if pool.record:
             self.recording = Recording(None, run, partial(figures_of_pool, cluster, run))
         self._watch_events(None)
         _OPEN.add(self)
@@ -512,53 +399,10 @@ def _check_transport(transport: str | None) -> None:
         raise ValueError(f"transport={transport!r} is none of 'auto', 'shm', 'quic'")
 
 
-def _as_json(kwargs: Mapping[str, Any] | None) -> str:
-    """Returns arguments of an env as the nodes are told them, which give them to the env as JSON has them."""
-    if not kwargs:
-        return ""
-    try:
-        return json.dumps(dict(kwargs), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"env_kwargs={kwargs!r} is more than JSON has: {error}") from error
-
-
-def _apart(given: Mapping[str, Any], env_kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns what was given by name to a Python env as options and as arguments: an argument is what neither is ``options`` nor
-    has a distribution, of which episodes draw. Those of the arguments that the env declares as options are so on the node.
-    """
-    drawn = {name for name, value in given.items() if isinstance(value, Mapping) and value.keys() <= DISTRIBUTIONS and value}
-    options = {name: value for name, value in given.items() if name == "options" or name in drawn}
-    named = {name: value for name, value in given.items() if name not in options}
-    twice = sorted(named.keys() & env_kwargs.keys())
-    if twice:
-        raise TypeError(f"env_kwargs: {', '.join(twice)} stands there and by name")
-    return options, {**env_kwargs, **named}
-
-
-DISTRIBUTIONS = {"uniform", "integers", "choice"}
-"""Words of the distributions of options."""
-
-
-def _by_name(
-    spec: Mapping[str, Any],
-    shared: Mapping[str, Any],
-    lane_options: Sequence[Mapping[str, Any]] | None,
-    num_envs: int,
-) -> dict[str, list[Any]]:
+def _by_name(spec: Mapping[str, Any], pool: PoolOptions, num_envs: int) -> dict[str, list[Any]]:
     """Returns options of lanes by name, as the first reset takes them: of each that a lane is given a value for every lane."""
-    if lane_options is None:
+    if pool.lane_options is None:
         return {}
-    lanes = lane_options_of(spec, {}, lane_options, num_envs)
-    names = {name: shared.get(name, spec["options"][name][0]) for lane in lanes for name in lane}
+    lanes = lane_options_of(spec, {}, pool.lane_options, num_envs)
+    names = {name: pool.options.get(name, spec["options"][name][0]) for lane in lanes for name in lane}
     return {name: [lane.get(name, default) for lane in lanes] for name, default in names.items()}
-
-
-def _checked(id: str, options: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
-    """Checks options here if the env is known here, so that mistakes are reported as everywhere else."""
-    try:
-        spec = _native.env_spec(id)
-    except UnknownEnvError:
-        # The nodes may have it.
-        return {name: option_of(value) for name, value in options.items()}
-    arguments = Cluster.make_vec.__kwdefaults__ or ()
-    return lane_options_of(spec, options, None, num_envs, arguments)[0]

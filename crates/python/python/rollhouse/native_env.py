@@ -64,7 +64,7 @@ class NativeVectorEnv(VectorEnv):
     _max_episode_steps: int | None
     _render_size: tuple[int, int] | None
 
-    def _adopt(self, native: _native.NativeLanes, *, seed: int | Sequence[int] | None, copy: bool) -> None:
+    def _adopt(self, native: _native.NativeLanes, *, seed: int | Sequence[int | None] | None, copy: bool) -> None:
         """Takes the lanes over, once everything else of the env is there."""
         self.copies = bool(copy)
         self._first_seeds = self._parse_seeds(seed)

@@ -9,13 +9,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from rollhouse.cluster import Cluster, ClusterVectorEnv, connect
 from rollhouse.launch.coordinator import Coordinator, own_program
 from rollhouse.launch.errors import LaunchError
-
-if TYPE_CHECKING:
-    from rollhouse.cluster import Cluster, ClusterVectorEnv
+from rollhouse.pool_options import arguments_of
 
 DEFAULT_DATA = "rollhouse-launch"
 JOIN_PATIENCE = 120.0
@@ -62,8 +61,6 @@ class LaunchedCluster:
     @property
     def connection(self) -> Cluster:
         """A connection to the cluster, made at the first use."""
-        from rollhouse.cluster import connect
-
         if not self._open:
             raise ValueError("the launched cluster is closed")
         if self._connection is None:
@@ -72,6 +69,7 @@ class LaunchedCluster:
             self._connection = connect(self.address)
         return self._connection
 
+    @arguments_of(Cluster.make_vec)
     def make_vec(self, id: str, num_envs: int = 1, **options: Any) -> ClusterVectorEnv:
         """As ``Cluster.make_vec`` of ``rollhouse.connect``."""
         return self.connection.make_vec(id, num_envs=num_envs, **options)
