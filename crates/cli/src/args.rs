@@ -530,6 +530,12 @@ fn finite(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "a number is wanted".to_owned())
 }
 
+/// Reads `AGENT=R`: the least return of an agent, whose name may have the sign in it, too.
+fn return_of_agent(text: &str) -> Result<(String, f64), String> {
+    let (agent, least) = text.rsplit_once('=').ok_or("AGENT=R is wanted")?;
+    Ok((agent.to_owned(), finite(least)?))
+}
+
 /// Returns the option that has to be typed for another folder than the usual one.
 pub(crate) fn data_option(dir: &Path) -> String {
     if dir == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {}", dir.display()) }

@@ -1,6 +1,5 @@
 //! `rollhouse replay`: looking at recordings.
 
-mod agents;
 mod diff;
 mod export;
 mod fork;
@@ -21,6 +20,7 @@ mod stats;
 mod verify;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rollhouse_core::{EpisodeName, Parent};
@@ -121,8 +121,8 @@ struct Listed<'a> {
     #[serde(rename = "return")]
     total_reward: Option<f64>,
     outcome: &'a str,
-    result: Option<&'a str>,
-    score: Option<f64>,
+    #[serde(flatten)]
+    beside: ListedResult<'a>,
     started: String,
     #[serde(skip)]
     shown_started: String,
@@ -133,6 +133,15 @@ struct Listed<'a> {
     label: ShownLabel,
     /// The parent of a fork.
     parent: Option<ListedParent>,
+}
+
+/// The results of an episode beside its return.
+#[derive(Debug, Serialize)]
+struct ListedResult<'a> {
+    result: Option<&'a str>,
+    score: Option<f64>,
+    /// The sum of each agent's rewards, of an episode of several.
+    agent_returns: BTreeMap<&'a str, f64>,
 }
 
 /// The episode from which an episode was forked.
@@ -157,8 +166,11 @@ impl<'a> Listed<'a> {
             length: info.length,
             total_reward: info.total_reward,
             outcome: info.outcome.word(),
-            result: info.result.word(),
-            score: info.score,
+            beside: ListedResult {
+                result: info.result.word(),
+                score: info.score,
+                agent_returns: info.agent_returns().collect(),
+            },
             started: rfc3339(info.started_ms),
             shown_started: When(info.started_ms).to_string(),
             policy: &info.policy().name,
@@ -185,8 +197,16 @@ impl<'a> Listed<'a> {
             length: episode.length,
             total_reward: episode.total_reward,
             outcome: &episode.outcome,
-            result: episode.result.as_deref(),
-            score: episode.score,
+            beside: ListedResult {
+                result: episode.beside.result.as_deref(),
+                score: episode.beside.score,
+                agent_returns: episode
+                    .beside
+                    .agent_returns
+                    .iter()
+                    .map(|(agent, &total)| (&**agent, total))
+                    .collect(),
+            },
             started: rfc3339(episode.started_ms),
             shown_started: When(episode.started_ms).to_string(),
             policy: &episode.policy,

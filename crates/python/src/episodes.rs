@@ -73,6 +73,12 @@ impl EpisodeInfo {
         self.0.info.score
     }
 
+    /// Sum of each agent's rewards by its name; empty of an env of one agent, and where it was not recorded.
+    #[getter]
+    fn agent_returns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.0.info.agent_returns().collect::<Vec<_>>().into_py_dict(py)
+    }
+
     /// Whether the env itself reached its end; may hold together with `truncated`.
     #[getter]
     fn terminated(&self) -> bool {

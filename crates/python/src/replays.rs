@@ -2,6 +2,7 @@
 //!
 //! The interpreter lock is released while files are read and while episodes are recomputed.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,10 +29,17 @@ pub(crate) struct Recordings {
     library: Library,
 }
 
-/// What episodes are listed: those of that env, outcome, result and least return, as far as each is given, and with those
-/// values of options.
+/// What episodes are listed: those of that env, outcome, result and least return, as far as each is given, with those values of
+/// options, and with those least returns of agents.
 #[derive(FromPyObject)]
-struct Filter<'py>(Option<String>, Option<String>, Option<String>, Option<f64>, Option<Bound<'py, PyDict>>);
+struct Filter<'py>(
+    Option<String>,
+    Option<String>,
+    Option<String>,
+    Option<f64>,
+    Option<Bound<'py, PyDict>>,
+    Option<BTreeMap<String, f64>>,
+);
 
 /// How Python envs are hosted: interpreter, packages that may be imported beside gymnasium, most processes, and bytes of
 /// memory that each may have.
@@ -99,7 +107,7 @@ impl Recordings {
         limit: Option<usize>,
     ) -> PyResult<Vec<EpisodeInfo>> {
         let bad = |error: &dyn std::fmt::Display| PyValueError::new_err(error.to_string());
-        let Filter(env, outcome, result, min_return, options) = filter;
+        let Filter(env, outcome, result, min_return, options, min_agent_returns) = filter;
         let options = options.iter().flat_map(PyDictMethods::iter).map(|(name, value)| {
             let name: String = name.extract()?;
             Ok((name.clone(), option_value(py, &name, &value)?))
@@ -113,6 +121,7 @@ impl Recordings {
             result,
             all_outcomes,
             min_return,
+            min_agent_returns: min_agent_returns.into_iter().flatten().collect(),
             options,
             sort: sort.parse().map_err(|error| bad(&error))?,
             limit,

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from local_cluster import LocalCluster, rollhouse_program
-from python_nodes import recorded_of
+from python_nodes import python_nodes, recorded_of
 from races import Race
 
 import rollhouse
@@ -184,7 +188,7 @@ def test_the_lanes_below_are_gymnasiums_with_all_agents_in_their_spaces(nodes: L
     plain.close()
 
 
-def test_what_agents_did_is_read_back_from_its_recording(where: Any, tmp_path: Path) -> None:
+def test_what_agents_did_is_read_back_from_its_recording(where: Any, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     cluster = where.get("cluster")
     recorded = {} if cluster else {"record": True, "data": tmp_path}
     envs = rollhouse.pettingzoo.make_vec("races:parallel_env", 2, autoreset_mode="Disabled", **where, **recorded)
@@ -222,12 +226,66 @@ def test_what_agents_did_is_read_back_from_its_recording(where: Any, tmp_path: P
         episode.observations["observations/tortoise"], [one["tortoise"][1] for one in seen]
     )
     assert rollhouse.pettingzoo.agent_returns(episode) == pytest.approx(returns, rel=1e-12)
+    check_listed(episode, cluster or tmp_path)
+    check_printed(episode, ["--data", str(tmp_path)] if not cluster else ["--connect", request.getfixturevalue("nodes").url])
     assert episode.return_ == pytest.approx(sum(returns.values()))
-    if not cluster:
-        line = [str(rollhouse_program()), "replay", "show", episode.id, "--data", str(tmp_path)]
-        shown = subprocess.run([*line, "--json"], check=True, capture_output=True).stdout
-        assert json.loads(shown)["agent_returns"] == pytest.approx(returns, rel=1e-12)
-        assert all(agent in subprocess.run(line, check=True, capture_output=True, text=True).stdout for agent in AGENTS)
+
+
+def check_listed(episode: Any, place: Any) -> None:
+    """Asserts that each agent's return is listed, without the steps, as these have it, and that it is filtered by."""
+    returns = rollhouse.pettingzoo.agent_returns(episode)
+    recorded = rollhouse.replays.open(place)
+    assert episode.info.agent_returns == returns and list(returns) == AGENTS
+    for least, listed in ((returns["hare"], True), (returns["hare"] + 1e-6, False)):
+        for found in (recorded.list(min_agent_returns={"hare": least}), recorded.filter(min_agent_returns={"hare": least})):
+            assert (episode.id in [info.id for info in found]) == listed
+    assert not recorded.list(min_agent_returns={"wolf": -1e9})
+
+
+def printed(*line: str) -> str:
+    return subprocess.run([str(rollhouse_program()), "replay", *line], check=True, capture_output=True, text=True).stdout
+
+
+def check_printed(episode: Any, place: list[str]) -> None:
+    """Asserts the same of what commands print."""
+    returns = rollhouse.pettingzoo.agent_returns(episode)
+    assert json.loads(printed("show", episode.id, "--json", *place))["agent_returns"] == returns
+    assert all(agent in printed("show", episode.id, *place) for agent in AGENTS)
+    for least, listed in ((returns["snail"], True), (returns["snail"] + 1e-6, False)):
+        found = [json.loads(line) for line in printed("ls", "--json", f"--min-agent-return=snail={least!r}", *place).splitlines()]
+        assert ({"id": episode.id, "agent_returns": returns} in [{key: one[key] for key in ("id", "agent_returns")} for one in found]) == listed
+
+
+def test_the_returns_of_agents_are_those_of_whole_episodes_after_they_went_on_on_another_node(two_nodes_of_races: LocalCluster) -> None:
+    with rollhouse.connect(two_nodes_of_races.url, timeout=120) as cluster:
+        envs = rollhouse.pettingzoo.make_vec(
+            "races:Rerun", 2, cluster=cluster, env_kwargs={"limit": 12}, deterministic=True, spread="single", autoreset_mode="Disabled"
+        )
+        envs.reset(seed=4)
+        first, known = envs.envs.placements[0].node, {}
+        for step in range(200):
+            if step == 5:
+                # It says so, and ends when its lanes have gone on elsewhere; what it has recorded reaches the store.
+                os.kill(two_nodes_of_races.process_id(first), signal.SIGTERM)
+            infos = envs.step({agent: envs.action_space(agent).sample() for agent in AGENTS})[4]
+            assert not infos.get("lost", np.array([])).any()
+            for lane in np.flatnonzero(infos["over"]).tolist():
+                known.setdefault(lane, {agent: infos["agent_returns"][agent][lane] for agent in AGENTS})
+            if len(known) == 2 and envs.envs.placements[0].node != first:
+                break
+            if infos["over"].any():
+                envs.reset(options={"reset_mask": infos["over"].copy()})
+        assert envs.envs.placements[0].node != first
+        envs.close()
+        for lane, returns in known.items():
+            episode = next(one for one in recorded_of(cluster, envs.envs.run, lane) if one.info.number == 0)
+            assert episode.info.agent_returns == rollhouse.pettingzoo.agent_returns(episode) == pytest.approx(returns, rel=1e-12)
+
+
+@pytest.fixture
+def two_nodes_of_races(tmp_path: Path) -> Iterator[LocalCluster]:
+    with closing(python_nodes(tmp_path, "races")) as nodes:
+        yield nodes
 
 
 def test_a_nodes_own_policy_gives_each_agent_an_action_of_its_space(nodes: LocalCluster, tmp_path: Path) -> None:

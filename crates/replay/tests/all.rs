@@ -1,6 +1,7 @@
 //! Tests of what the crate promises, in one program: each more is linked for seconds.
 #![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
+mod agents;
 mod coded_runs;
 mod cut_short;
 mod difference;

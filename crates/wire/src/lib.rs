@@ -114,7 +114,8 @@ pub use store_label::{
     StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelPlace, StoreLabelled, StoreLabels,
 };
 pub use store_query::{
-    StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreStats, StoreStatsRequest,
+    StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreResult, StoreStats,
+    StoreStatsRequest,
 };
 pub use token::{MAX_TOKENS, NewToken, TokenFileError, TokenRecord, TokenRefused, TokenStore, Tokens};
 pub use version::{ALPN, OLDEST_VERSION, VERSION, Versions};

@@ -24,6 +24,10 @@ pub struct StoreQuery {
     /// Smallest return that is listed, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_return: Option<f64>,
+    /// Smallest returns of agents that are listed, by their names: episodes without such an agent are left out. Earlier
+    /// coordinators do not look at it, which the returns in their answer show.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub min_agent_returns: BTreeMap<String, f64>,
     /// Values of options to which the list is limited: episodes that had others, or no such option, are left out. Earlier
     /// coordinators do not look at it, and do not say so in their answer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -77,12 +81,9 @@ pub struct StoreEpisode {
     pub total_reward: Option<f64>,
     /// Word of its outcome.
     pub outcome: String,
-    /// Word of the result that the env gave it, if it did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<String>,
-    /// Score that the env gave it, if it did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub score: Option<f64>,
+    /// What there is beside its return.
+    #[serde(flatten)]
+    pub beside: StoreResult,
     /// Wall-clock time of its first step, milliseconds since 1970.
     pub started_ms: u64,
     /// Name of the policy or program that chose its actions.
@@ -99,6 +100,20 @@ pub struct StoreEpisode {
 /// The question what is in the store, all in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StoreStatsRequest {}
+
+/// The results of an episode beside its return, which only some have.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StoreResult {
+    /// Word of the result that the env gave it, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// Score that the env gave it, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<f64>,
+    /// Sum of each agent's rewards, of an episode of several, if they are known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agent_returns: BTreeMap<String, f64>,
+}
 
 /// Totals of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

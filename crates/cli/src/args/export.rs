@@ -11,7 +11,7 @@ use rollhouse_replay::{Query, Sort, Tag};
 use crate::failure::{Failure, Status};
 
 use super::env_options::value_of_option;
-use super::{DataArgs, PluginArgs, finite, help, number, short_run, usual_folder};
+use super::{DataArgs, PluginArgs, finite, help, number, return_of_agent, short_run, usual_folder};
 
 #[derive(Debug, Args)]
 #[command(
@@ -20,7 +20,7 @@ use super::{DataArgs, PluginArgs, finite, help, number, short_run, usual_folder}
 )]
 pub(crate) struct ExportArgs {
     /// The episodes, as `replay ls` prints them, e.g. k3f9q2tz-17-203
-    #[arg(value_name = "NAME", conflicts_with_all = ["env", "outcome", "all_outcomes", "min_return", "options", "run", "sort", "limit", "best", "pinned", "tag"])]
+    #[arg(value_name = "NAME", conflicts_with_all = ["env", "outcome", "all_outcomes", "min_return", "min_agent_returns", "options", "run", "sort", "limit", "best", "pinned", "tag"])]
     pub(crate) names: Vec<EpisodeName>,
     /// The form to write [default: that of the ending of --output, as in -o a.html; else jsonl]
     #[arg(long, value_enum)]
@@ -120,6 +120,9 @@ pub(crate) struct FilterArgs {
     /// Only episodes with at least this return
     #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = finite)]
     pub(crate) min_return: Option<f64>,
+    /// Only episodes in which this agent, of several, has at least that return; may be given again
+    #[arg(long = "min-agent-return", value_name = "AGENT=R", value_parser = return_of_agent)]
+    pub(crate) min_agent_returns: Vec<(String, f64)>,
     /// Only episodes that had this option of their environment, drawn or given; may be given again
     #[arg(long = "option", value_name = "NAME=VALUE", value_parser = value_of_option)]
     pub(crate) options: Vec<(String, OptionValue)>,
@@ -156,6 +159,7 @@ impl FilterArgs {
             all_outcomes: self.all_outcomes,
             options: self.options.clone(),
             min_return: self.min_return,
+            min_agent_returns: self.min_agent_returns.clone(),
             run: self.run,
             sort: self.sort.unwrap_or_default(),
             ..Query::default()

@@ -57,6 +57,7 @@ fn stored(args: &LsArgs, sort: Sort, cluster: &Cluster, out: &mut Output) -> Res
         all_outcomes: filter.all_outcomes,
         options: filter.options.iter().cloned().collect(),
         min_return: filter.min_return,
+        min_agent_returns: filter.min_agent_returns.iter().cloned().collect(),
         run: filter.run,
         sort: sort_of(sort),
         ..StoreQuery::default()
@@ -77,8 +78,13 @@ fn stored(args: &LsArgs, sort: Sort, cluster: &Cluster, out: &mut Output) -> Res
             // It does not look at options.
             return Ok(None);
         }
-        if query.result.is_some() && page.episodes.iter().any(|episode| episode.result != query.result) {
-            // It does not look at results.
+        let mut found = page.episodes.iter().map(|episode| &episode.beside);
+        if query.result.is_some() && found.clone().any(|found| found.result != query.result)
+            || found.any(|found| {
+                !query.min_agent_returns.keys().all(|agent| found.agent_returns.contains_key(agent))
+            })
+        {
+            // It does not look at results, or at those of agents.
             return Ok(None);
         }
         left -= left.min(page.episodes.len());
@@ -195,7 +201,7 @@ impl Printer {
                 episode.env.to_owned(),
                 episode.total_reward.map_or_else(|| "?".to_owned(), |total| Real(total).to_string()),
                 Count(episode.length).to_string(),
-                match episode.result {
+                match episode.beside.result {
                     Some(result) => format!("{}, {result}", episode.outcome),
                     None => episode.outcome.to_owned(),
                 },

@@ -13,7 +13,6 @@ use crate::human::{Bytes, Count, Real, When};
 use crate::json::{StepColumnObject, dynamics};
 use crate::output::Output;
 use crate::replay::Listed;
-use crate::replay::agents::agent_returns;
 use crate::replay::label::ShownLabel;
 use crate::replay::nearest::find_or_nearest;
 use crate::replay::source::Source;
@@ -25,11 +24,10 @@ pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> 
     let labels = source.labels(&library)?;
     let label = ShownLabel::of(labels.of(&EpisodeKey::of(&found.info)));
     let folder = source.subfolder(found.folder.dir());
-    let agents = agent_returns(&found)?;
     if args.json {
-        out.json(&EpisodeDetails::of(&found.info, folder, label, &agents))?;
+        out.json(&EpisodeDetails::of(&found.info, folder, label))?;
     } else {
-        print(&found.info, folder, (&label, &agents), out)?;
+        print(&found.info, folder, &label, out)?;
     }
     Ok(Status::Done)
 }
@@ -66,8 +64,6 @@ struct ShownBeside<'a> {
     frames_every: Option<u64>,
     /// What was noted of each step beside that.
     step_columns: Vec<StepColumnObject<'a>>,
-    /// The sum of each agent's rewards, of an episode of several.
-    agent_returns: &'a BTreeMap<String, f64>,
 }
 
 /// The start of its randomness: a generator seeded with `seed` that has yielded `words` words.
@@ -79,12 +75,7 @@ struct ShownStart {
 }
 
 impl<'a> EpisodeDetails<'a> {
-    fn of(
-        info: &'a EpisodeInfo,
-        folder: Option<String>,
-        label: ShownLabel,
-        agent_returns: &'a BTreeMap<String, f64>,
-    ) -> Self {
+    fn of(info: &'a EpisodeInfo, folder: Option<String>, label: ShownLabel) -> Self {
         Self {
             listed: Listed { label, ..Listed::of(info) },
             run: info.run_id().to_string(),
@@ -102,7 +93,6 @@ impl<'a> EpisodeDetails<'a> {
                     .map(|text| serde_json::from_str(text).unwrap_or_else(|_| text.into())),
                 frames_every: Some(info.run.frames_every).filter(|&every| every > 0),
                 step_columns: info.run.step_columns.specs().iter().map(StepColumnObject::from).collect(),
-                agent_returns,
             },
             program: &info.run.program,
             folder,
@@ -157,8 +147,8 @@ fn total(info: &EpisodeInfo) -> String {
     info.total_reward.map_or_else(unknown, |total| Real(total).to_string())
 }
 
-fn returns(agents: &BTreeMap<String, f64>) -> String {
-    let shown = agents.iter().map(|(agent, total)| format!("{agent} {}", Real(*total)));
+fn agents(info: &EpisodeInfo) -> String {
+    let shown = info.agent_returns().map(|(agent, total)| format!("{agent} {}", Real(total)));
     shown.collect::<Vec<_>>().join(", ")
 }
 
@@ -171,12 +161,7 @@ fn start(info: &EpisodeInfo) -> (&'static str, String) {
     ("start", format!("{words} random words after the lane was seeded with {seed}"))
 }
 
-fn print(
-    info: &EpisodeInfo,
-    folder: Option<String>,
-    (label, agents): (&ShownLabel, &BTreeMap<String, f64>),
-    out: &mut Output,
-) -> io::Result<()> {
+fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &mut Output) -> io::Result<()> {
     writeln!(
         out,
         "{}: episode {} of lane {} of a run of {}\n",
@@ -187,8 +172,9 @@ fn print(
     )?;
     let mut line = |what: &str, value: String| writeln!(out, "  {what:<10} {value}");
     line("return", total(info))?;
+    let agents = agents(info);
     if !agents.is_empty() {
-        line("agents", returns(agents))?;
+        line("agents", agents)?;
     }
     line("steps", Count(info.length).to_string())?;
     line("outcome", info.outcome.word().into())?;

@@ -8,6 +8,7 @@
 //! only a cache, because the place in the order determines the answer: a reader who stops leaves nothing behind, and a
 //! window that was displaced is looked up again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
@@ -15,7 +16,7 @@ use rollhouse_core::{GameResult, Outcome};
 use rollhouse_replay::{EpisodeInfo, Library, Query, Rank, ReadError};
 use rollhouse_wire::limits::{MAX_STORE_DAMAGE, MAX_STORE_EPISODES, MAX_STORE_PAGE_BYTES};
 use rollhouse_wire::{
-    ReadGrant, StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreStats,
+    ReadGrant, StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreResult, StoreStats,
 };
 
 use super::readable::filter_of;
@@ -50,6 +51,7 @@ impl Window {
             if last.replace(info.run_id()) != Some(info.run_id()) {
                 bytes += info.run_memory();
             }
+            bytes += info.agents_memory();
             bytes > WINDOW_RUN_BYTES
         });
         if let Some(most) = too_many.map(|at| at.max(1)).filter(|most| *most < episodes.len()) {
@@ -100,7 +102,10 @@ impl Store {
         let rest = window.episodes.get(at..).unwrap_or_default();
         page.more = rest.len() >= limit || !window.is_last();
         for info in rest.iter().take(limit) {
+            let agent_returns: BTreeMap<_, _> =
+                info.agent_returns().map(|(agent, total)| (agent.to_owned(), total)).collect();
             bytes += EPISODE_BYTES + info.env().len() + info.policy().name.len();
+            bytes += agent_returns.keys().map(|agent| agent.len() + AGENT_BYTES).sum::<usize>();
             if bytes > MAX_STORE_PAGE_BYTES && !page.episodes.is_empty() {
                 page.more = true;
                 break;
@@ -115,8 +120,11 @@ impl Store {
                 length: info.length,
                 total_reward: info.total_reward,
                 outcome: info.outcome.word().to_owned(),
-                result: info.result.word().map(str::to_owned),
-                score: info.score,
+                beside: StoreResult {
+                    result: info.result.word().map(str::to_owned),
+                    score: info.score,
+                    agent_returns,
+                },
                 started_ms: info.started_ms,
                 policy: info.policy().name.clone(),
                 dynamics: info.dynamics(),
@@ -261,6 +269,7 @@ fn query_of(asked: &StoreQuery) -> Result<Query, StoreError> {
         all_outcomes: asked.all_outcomes,
         options: asked.options.clone().into_iter().collect(),
         min_return: asked.min_return,
+        min_agent_returns: asked.min_agent_returns.clone().into_iter().collect(),
         run: asked.run,
         sort: asked.sort.parse().map_err(|error: rollhouse_replay::UnknownSort| bad(error.to_string()))?,
         limit: Some((asked.limit as usize).min(MAX_STORE_EPISODES)),
@@ -286,3 +295,5 @@ const MAX_WINDOWS: usize = 3;
 const MOST_ATTEMPTS: u32 = 3;
 /// Bytes of an episode in a page without its texts.
 const EPISODE_BYTES: usize = 256;
+/// Bytes of an agent's return in a page without its name.
+const AGENT_BYTES: usize = 16;

@@ -274,6 +274,9 @@ class EpisodeInfo:
     def score(self) -> float | None:
         """The score that its env gave it; None if it gave none."""
     @property
+    def agent_returns(self) -> dict[str, float]:
+        """Sum of each agent's rewards, by name, of an episode of several; empty of an env of one, and where it was not recorded."""
+    @property
     def terminated(self) -> bool:
         """Whether the env itself reached its end."""
     @property
@@ -352,7 +355,7 @@ class Recordings:
     def count(self) -> int: ...
     def list(
         self,
-        filter: tuple[str | None, str | None, str | None, float | None, dict[str, Any] | None],
+        filter: tuple[str | None, str | None, str | None, float | None, dict[str, Any] | None, Mapping[str, float] | None],
         all_outcomes: bool,
         sort: str,
         limit: int | None,

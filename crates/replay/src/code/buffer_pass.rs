@@ -81,6 +81,8 @@ pub(crate) struct Ended {
     pub(crate) length: u64,
     /// Flags of the end, as the column of ends has them.
     pub(crate) flags: u8,
+    /// Number of kept episodes of the buffer that ended before it did.
+    pub(crate) kept: u32,
 }
 
 /// A window hash.
@@ -252,6 +254,8 @@ struct BufferPass<'a, F> {
     sampling: (Sampling, u32),
     /// Lanes whose current episode is kept.
     keeps: u64,
+    /// Number of kept episodes that have ended.
+    kept: u32,
     ended: F,
 }
 
@@ -280,7 +284,19 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
         let sampling = (sampling, buffer.lanes.first);
         let begins_by_rule = if buffer.begins_by_rule { all } else { 0 };
         let drawn = buffer.drawn;
-        Self { to, counter, all, rule: buffer.rule, begins_by_rule, drawn, before, sampling, keeps, ended }
+        Self {
+            to,
+            counter,
+            all,
+            rule: buffer.rule,
+            begins_by_rule,
+            drawn,
+            before,
+            sampling,
+            keeps,
+            kept: 0,
+            ended,
+        }
     }
 
     /// Adds the rows up to `rows`, in which the lanes stepped and began that the rules say.
@@ -351,7 +367,8 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
             (self.ended)(EndFacts { lane, number, code, length, total_reward, started_ms, start, score });
         }
         self.to.ends.keys.push(head.key());
-        self.to.ends.each.push(Ended { event, length, flags });
+        self.to.ends.each.push(Ended { event, length, flags, kept: self.kept });
+        self.kept += u32::from(self.keeps >> event.lane & 1 == 1);
         if sampling.threshold().is_some() {
             let keeps = sampling.keeps(lane, piece.number + 1);
             self.keeps = self.keeps & !lane_bit | u64::from(keeps) << event.lane;

@@ -6,6 +6,7 @@ use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{LANE_BIT, LaneSet, Options, Outcome, Start};
 use rollhouse_env::{Kernel, Target};
 
+use crate::code::agents;
 use crate::code::calls::{self, CalledAt, ChunkCall};
 use crate::code::codec::{Cursor, Malformed, scatter_bits, unzigzag};
 use crate::code::coding::{begins, column, ends, stepped, windows};
@@ -40,10 +41,18 @@ pub(crate) struct Decoder {
     pub(crate) parts: Vec<Part>,
     /// Lane and number of each episode that begins in the chunk.
     begun: Vec<(usize, u64)>,
+    beside: Beside,
+}
+
+/// What stands in a chunk beside rows, starts and ends, which is seldom anything.
+#[derive(Debug, Default)]
+struct Beside {
     /// Calls that changed lanes, by lane and episode.
     calls: Vec<ChunkCall>,
     /// Options of lanes that are others than the run's, by lane and episode.
     options: Vec<OwnOptions>,
+    /// Returns of the agents in the kept episodes that ended, in their order.
+    agents: Vec<f64>,
 }
 
 /// The part of one episode that lies in a chunk.
@@ -129,8 +138,7 @@ impl Decoder {
             starts: Vec::new(),
             parts: Vec::new(),
             begun: Vec::new(),
-            calls: Vec::new(),
-            options: Vec::new(),
+            beside: Beside::default(),
         }
     }
 
@@ -143,8 +151,10 @@ impl Decoder {
             + size_of_val(&self.starts[..])
             + size_of_val(&self.parts[..])
             + size_of_val(&self.begun[..])
-            + size_of_val(&self.calls[..])
+            + size_of_val(&self.beside.calls[..])
+            + size_of_val(&self.beside.agents[..])
             + self
+                .beside
                 .options
                 .iter()
                 .map(|own| size_of_val(own) + own.difference.as_ref().map_or(0, |own| own.bytes()))
@@ -188,8 +198,10 @@ impl Decoder {
         walk(&mut state, present, events, &mut collect)?;
         self.after = state;
         self.read_end_values(ends)?;
-        self.calls = calls::read(columns.fixed[column::CALLS])?;
-        self.options = own_options::read(columns.fixed[column::OPTIONS])?;
+        let kept = self.parts.iter().filter(|part| part.end.is_some());
+        agents::read(columns.fixed[column::AGENTS], self.layout.agents, kept, &mut self.beside.agents)?;
+        self.beside.calls = calls::read(columns.fixed[column::CALLS])?;
+        self.beside.options = own_options::read(columns.fixed[column::OPTIONS])?;
         for part in &mut self.parts[self.end_keys.len()..] {
             part.kept = self.sampling.keeps(self.first_lane + part.piece.lane as u32, part.piece.number);
         }
@@ -440,17 +452,17 @@ impl Decoder {
     /// Returns the calls of a part's episode that the chunk has.
     pub(crate) fn calls_of(&self, part: &Part) -> impl Iterator<Item = &CalledAt> {
         let Piece { lane, number, .. } = part.piece;
-        calls::of_episode(&self.calls, lane, number).iter().map(|call| &call.at)
+        calls::of_episode(&self.beside.calls, lane, number).iter().map(|call| &call.at)
     }
 
     /// Returns how the options of a part's episode differ from those that its run has for its lane; `None` if they do not.
     pub(crate) fn options_of(&self, part: &Part) -> Option<&Arc<Options>> {
-        own_options::of_episode(&self.options, part.piece.lane, part.piece.number)
+        own_options::of_episode(&self.beside.options, part.piece.lane, part.piece.number)
     }
 
     /// Returns whether an episode of the chunk may have other options than its run.
     pub(crate) const fn has_options(&self) -> bool {
-        !self.options.is_empty()
+        !self.beside.options.is_empty()
     }
 
     /// Returns the window hashes of every part: (age, hash), in the order of `parts`.
@@ -657,6 +669,11 @@ impl Decoder {
             part.kept && piece.from_row == 0 && (piece.from_age > 0 || observes && !observed())
         };
         self.parts.iter().filter(is_under_way).fold(0, |lanes, part| lanes | 1 << part.piece.lane)
+    }
+
+    /// Returns the returns of the agents in the kept episodes that ended, in their order; empty where none were recorded.
+    pub(crate) fn agent_returns(&self) -> &[f64] {
+        &self.beside.agents
     }
 
     /// Returns the kept episodes that ended in the decoded chunk.

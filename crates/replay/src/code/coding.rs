@@ -17,8 +17,9 @@ pub(crate) mod column {
     pub(crate) const REPEATED_ACTIONS: usize = 11;
     /// Actions as packed rows.
     pub(crate) const PACKED_ACTIONS: usize = 12;
+    pub(crate) const AGENTS: usize = 13;
     /// Number of columns that every run may have.
-    pub(crate) const FIXED: usize = 13;
+    pub(crate) const FIXED: usize = 14;
     /// Id of the first observation column.
     pub(crate) const OBS_ID: u64 = 16;
     /// Number of observation columns whose ids follow the first one's.

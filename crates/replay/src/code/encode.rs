@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use rollhouse_core::LaneSet;
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 
+use crate::code::agents::AgentSums;
 use crate::code::box_actions::BoxActions;
 use crate::code::buffer::Buffer;
 use crate::code::buffer_pass::{Ended, Happened, Windows};
@@ -40,6 +41,8 @@ pub(crate) struct Encoder {
     /// Chunks whose actions are written as they are, because the ones before got no shorter.
     plain_actions: u32,
     happened: Happened,
+    /// Sums of rewards, of an env of several agents.
+    agents: Option<AgentSums>,
     /// Flags of the ends that are stored.
     flags: Vec<u8>,
 }
@@ -56,6 +59,7 @@ impl Encoder {
             packed: vec![Vec::new(); layout.packings.len()],
             happened: Happened::new(by_row, layout.recorded.has_observations()),
             plain_actions: 0,
+            agents: layout.agents.map(AgentSums::new),
             flags: Vec::new(),
             sampling,
             layout,
@@ -75,6 +79,7 @@ impl Encoder {
         ended: impl FnMut(EndFacts),
     ) -> Result<bool, Malformed> {
         let before = state.clone();
+        self.agents.iter_mut().for_each(AgentSums::begin_chunk);
         self.happened.take(buffer, self.sampling, state, ended)?;
         let present = self.happened.present;
         if present == 0 {
@@ -89,6 +94,7 @@ impl Encoder {
         self.put_windows();
         self.put_begins(&before, present);
         self.put_steps(buffer);
+        self.put_agents(buffer);
         self.put_packed(buffer);
         let repeats = self.may_repeat(&before, buffer.rows);
         self.shorten_infos(repeats);
@@ -116,6 +122,12 @@ impl Encoder {
             out.extend_from_slice(bytes);
         }
         Ok(true)
+    }
+
+    /// Returns the returns of the agents in the kept episodes that ended in the buffer that was coded last, in the order in
+    /// which they ended; empty of an env of one.
+    pub(crate) fn agent_returns(&self) -> &[f64] {
+        self.agents.as_ref().map_or(&[], AgentSums::ended)
     }
 
     /// Returns the lanes with anything of a kept episode in the buffer that was coded last.
@@ -327,6 +339,16 @@ impl Encoder {
                 out.extend_from_slice(&half.to_le_bytes());
             }
             *known = (start.seed, start.words);
+        }
+    }
+
+    /// Writes the returns of each agent in the episodes that ended, by the rewards in the columns of observations.
+    fn put_agents(&mut self, buffer: &Buffer) {
+        if let Some(sums) = &mut self.agents {
+            let mut out = std::mem::take(&mut self.columns[column::AGENTS]);
+            let rewards = &self.columns[column::obs(sums.column())];
+            sums.chunk(buffer.lanes, &self.happened, rewards, &mut out);
+            self.columns[column::AGENTS] = out;
         }
     }
 

@@ -8,6 +8,7 @@ use rollhouse_core::{
     per_episode_seed,
 };
 
+use crate::code::agents::agents_of;
 use crate::code::calls::{CalledAt, calls_at};
 use crate::code::events::UNKNOWN_RETURN;
 use crate::code::frame::Frames;
@@ -35,6 +36,8 @@ pub struct EpisodeInfo {
     pub result: GameResult,
     /// The env's own score, if it has one.
     pub score: Option<f64>,
+    /// Returns of the agents, in the order of the env's; `None` if they were not recorded.
+    pub(crate) agents: Option<Arc<[f64]>>,
     /// Wall clock of the first step, to 100 ms (to 1 s where images are packed), in milliseconds since 1970.
     pub started_ms: u64,
     /// The episode's share of the bytes on disk, estimated from the chunk in which it ended.
@@ -98,6 +101,20 @@ impl EpisodeInfo {
     /// Returns result and score together.
     pub(crate) fn verdict(&self) -> Verdict {
         Verdict::new(self.result, self.score)
+    }
+
+    /// Returns each agent's sum of rewards in an episode of several, as it was recorded when the episode ended. There are none
+    /// where that is not known: of episodes that break off, of recordings of earlier versions, and of
+    /// envs of one agent.
+    pub fn agent_returns(&self) -> impl Iterator<Item = (&str, f64)> {
+        let known = self.agents.as_deref();
+        let names = known.map(|_| agents_of(&self.run.spec)).unwrap_or_default();
+        names.into_iter().zip(known.unwrap_or_default().iter().copied())
+    }
+
+    /// Returns the bytes of memory of the agents' returns.
+    pub fn agents_memory(&self) -> usize {
+        self.agents.as_deref().map_or(0, size_of_val)
     }
 
     /// Compares the places of two episodes of a folder on the disk: reading them in this order costs least.
@@ -234,6 +251,14 @@ pub(crate) fn start_of(run: &RunInfo, lane: u32, number: u64, recorded: Start) -
 /// Returns an episode's share of a chunk's bytes.
 pub(crate) fn share_of(chunk_bytes: u64, steps: u64, chunk_steps: u64) -> u64 {
     (chunk_bytes as f64 * steps as f64 / chunk_steps.max(1) as f64).ceil() as u64
+}
+
+/// Returns the returns of the agents in the episode with that place in a list of those of several.
+pub(crate) fn agents_at(all: &[f64], at: usize, episodes: usize) -> Option<Arc<[f64]>> {
+    let agents = all.len().checked_div(episodes)?;
+    let of_episode = all.get(at * agents..(at + 1) * agents)?;
+    let known = !of_episode.is_empty() && of_episode.iter().all(|&total| known_return(total).is_some());
+    known.then(|| of_episode.into())
 }
 
 /// Returns the return of an episode, as far as it is known: nobody knows the return of an episode that was cut short.

@@ -40,6 +40,8 @@ impl EndFacts {
 pub(crate) struct ChunkEnds {
     /// The ends, in the order in which they happened.
     pub(crate) each: Vec<EndFacts>,
+    /// Returns of the agents in each of them; empty of an env of one.
+    pub(crate) agents: Vec<f64>,
     /// Lanes of the block with a kept episode that began in an earlier chunk.
     pub(crate) under_way: u64,
     /// Lane-steps of the chunk.
@@ -85,6 +87,9 @@ pub(crate) struct Extent {
     pub(crate) odd: bool,
     /// Place of the extent's rows, if they are kept.
     pub(crate) rows: Option<RowsPlace>,
+    /// Place of the returns of the agents in these rows, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) agents: Option<RowsPlace>,
 }
 
 /// The place of an extent's rows in the file of their segment.
@@ -112,6 +117,7 @@ impl Extent {
             ms: (u64::MAX, 0),
             odd: false,
             rows: None,
+            agents: None,
         }
     }
 
@@ -147,6 +153,7 @@ impl ChunkEnds {
     pub(crate) const fn new() -> Self {
         Self {
             each: Vec::new(),
+            agents: Vec::new(),
             under_way: 0,
             stepped: 0,
             headless: 0,
@@ -180,9 +187,10 @@ impl ChunkEnds {
 
     /// Empties the list and keeps its memory.
     pub(crate) fn clear(&mut self) {
-        let mut each = std::mem::take(&mut self.each);
+        let (mut each, mut agents) = (std::mem::take(&mut self.each), std::mem::take(&mut self.agents));
         each.clear();
-        *self = Self { each, ..Self::new() };
+        agents.clear();
+        *self = Self { each, agents, ..Self::new() };
     }
 
     /// Returns the number of ends.

@@ -2,6 +2,7 @@
 
 use rollhouse_core::{ColumnData, EnvSpec, SeedSchedule, Space, StepColumns};
 
+use crate::code::agents::AgentRewards;
 use crate::code::codec::append_le;
 use crate::code::packed::Packing;
 use crate::code::run::RecordKind;
@@ -27,6 +28,8 @@ pub(crate) struct Layout {
     pub(crate) info_columns: Vec<usize>,
     /// How each observation column, then each info column, is packed; `None` if it is recorded as it is.
     pub(crate) packings: Vec<Option<Packing>>,
+    /// The observation column that has a reward of each agent, of an env of several.
+    pub(crate) agents: Option<AgentRewards>,
     /// One row of each step column, of which nobody has noted anything.
     pub(crate) unnoted: Vec<Vec<u8>>,
 }
@@ -75,6 +78,7 @@ impl Layout {
         let info_columns: Vec<_> = spec.info_channels.iter().map(|c| c.row_bytes()).collect();
         let columns = spec.obs_columns().into_iter().chain(spec.info_channels.iter().cloned());
         let packings: Vec<_> = columns.map(|column| Packing::of(&column)).collect();
+        let agents = AgentRewards::of(spec).filter(|of| packings[of.column].is_none());
         let (packed_obs, packed_infos) = packings.split_at(obs_columns.len());
         let raw = |bytes: &[usize], packings: &[Option<Packing>]| {
             bytes.iter().zip(packings).filter(|(_, packing)| packing.is_none()).map(|(bytes, _)| bytes).sum()
@@ -88,6 +92,7 @@ impl Layout {
             obs_columns,
             info_columns,
             packings,
+            agents: agents.filter(|_| recorded.has_observations()),
             unnoted: Vec::new(),
         }
     }

@@ -66,7 +66,7 @@ impl Replays {
     ) -> Result<(), ReadError> {
         let number = segment.index.number;
         let packed = self.rows(segment, extent);
-        if let Some(Ok(chunks)) = packed.as_deref().map(RowChunk::all) {
+        if let Some(Ok(chunks)) = packed.as_ref().map(RowChunk::all) {
             for chunk in &chunks {
                 let run = segment.runs.get(chunk.run).filter(|run| run.run().short() == name.run);
                 let run = run.filter(|_| chunk.may_hold(name)).and_then(|run| self.info(segment, run));

@@ -26,6 +26,8 @@ pub struct Query {
     pub options: Vec<(String, OptionValue)>,
     /// List only episodes with at least this return. Episodes whose return is not known are then left out.
     pub min_return: Option<f64>,
+    /// List only episodes of several agents in which each of these has at least that return, and it is known.
+    pub min_agent_returns: Vec<(String, f64)>,
     /// List only episodes of runs with this short id, as episode names have it.
     pub run: Option<u64>,
     /// List only episodes of runs that pass.
@@ -48,6 +50,7 @@ impl Query {
             && self.is_of_result(info.result)
             && self.is_among(|| EpisodeKey::of(info))
             && self.has_options(info)
+            && self.has_agents(info)
             && self.min_return.is_none_or(|least| info.total_reward.is_some_and(|total| total >= least))
     }
 
@@ -66,6 +69,14 @@ impl Query {
     /// Returns whether an episode had the options that the query wants.
     pub(crate) fn has_options(&self, info: &EpisodeInfo) -> bool {
         self.options.is_empty() || info.options().have(&self.options)
+    }
+
+    /// Returns whether the agents that the query names have got enough in an episode.
+    pub(crate) fn has_agents(&self, info: &EpisodeInfo) -> bool {
+        let got = |wanted: &(String, f64)| {
+            info.agent_returns().any(|(agent, total)| agent == wanted.0 && total >= wanted.1)
+        };
+        self.min_agent_returns.iter().all(got)
     }
 
     pub(crate) fn is_of_result(&self, result: GameResult) -> bool {

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome, RunId};
 
 use crate::code::chunk::{Columns, Decoder, Part};
-use crate::code::episode::{EpisodeInfo, Place, known_return, share_of, start_of};
+use crate::code::episode::{EpisodeInfo, Place, agents_at, known_return, share_of, start_of};
 use crate::code::events::CODE_RESULT_SHIFT;
 use crate::code::extent::{EndFacts, Extent};
 use crate::code::record::{Header, Kind};
@@ -23,7 +23,7 @@ use crate::stored::damage::{Damage, DamageCause};
 use crate::stored::index::SegmentIndex;
 use crate::stored::lock::is_written;
 use crate::stored::names::{segment_name, segment_numbers, segments_dir};
-use crate::stored::rows::{self, RowChunk};
+use crate::stored::rows::{self, PackedRows, RowChunk};
 use crate::stored::run_headers::{read_header, read_record};
 use crate::stored::run_table::RunKey;
 use crate::stored::scan::{Found, Records, Scan, scan};
@@ -309,7 +309,7 @@ impl Replays {
         visit: &mut dyn FnMut(u32, u32, u64, EndFacts),
     ) -> Result<(), ReadError> {
         let packed = self.rows(segment, extent);
-        if let Some(Ok(chunks)) = packed.as_deref().map(RowChunk::all) {
+        if let Some(Ok(chunks)) = packed.as_ref().map(RowChunk::all) {
             for chunk in chunks {
                 (0..chunk.len())
                     .for_each(|at| visit(chunk.run, chunk.first_lane, chunk.offset(), chunk.end(at)));
@@ -345,7 +345,7 @@ impl Replays {
     }
 
     /// Reads the rows of an extent, if they are kept.
-    pub(crate) fn rows(&self, segment: &Segment, extent: &Extent) -> Option<Vec<u8>> {
+    pub(crate) fn rows(&self, segment: &Segment, extent: &Extent) -> Option<PackedRows> {
         rows::load(&*self.disk, &self.dir, segment.index.number, extent)
     }
 
@@ -517,7 +517,12 @@ pub(crate) fn infos(
 ) -> impl Iterator<Item = EpisodeInfo> {
     let steps = decoder.steps();
     let ended = decoder.parts.iter().filter(|part| part.end.is_some());
-    ended.map(move |part| info_of(run, (decoder, part), segment, offset, header, steps))
+    let agents = decoder.agent_returns();
+    let episodes = ended.clone().count();
+    ended.enumerate().map(move |(at, part)| EpisodeInfo {
+        agents: agents_at(agents, at, episodes),
+        ..info_of(run, (decoder, part), segment, offset, header, steps)
+    })
 }
 
 const fn is_rest(part: &Part, header: &Header) -> bool {
@@ -545,6 +550,7 @@ pub(crate) fn info_of(
         outcome: end.and_then(|end| Outcome::from_code(end.code & 15)).unwrap_or(crashed),
         result: end.map_or(GameResult::None, |end| GameResult::of_code(end.code >> CODE_RESULT_SHIFT & 3)),
         score: part.score,
+        agents: None,
         started_ms: part.piece.started_ms,
         bytes: share_of(header.record_len(), part.piece.age, chunk_steps),
         own_options: decoder.options_of(part).cloned(),

@@ -125,7 +125,7 @@ impl Selection<'_> {
             return Ok(());
         }
         let packed = replays.rows(segment, extent);
-        match packed.as_deref().map(RowChunk::all) {
+        match packed.as_ref().map(RowChunk::all) {
             Some(Ok(chunks)) => {
                 chunks.iter().for_each(|chunk| self.chunk(folder, replays, segment, chunk));
                 Ok(())
@@ -193,7 +193,7 @@ impl Selection<'_> {
             // A header that is gone meanwhile goes with its segment.
             let Some(info) = replays.info(segment, key) else { return };
             let info = chunk.info(at, &info, number_of);
-            if self.query.has_options(&info) {
+            if self.query.has_options(&info) && self.query.has_agents(&info) {
                 self.offer(Selected { rank, folder, info: Box::new(info) });
             }
         }

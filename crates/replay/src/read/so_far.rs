@@ -60,6 +60,7 @@ impl From<SoFar> for Episode {
             outcome,
             result: GameResult::default(),
             score: None,
+            agents: None,
             started_ms: run.started_ms,
             bytes: 0,
             own_options: None,

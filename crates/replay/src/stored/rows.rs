@@ -13,6 +13,12 @@
 //! starts:   u8: 0 they follow from the run, or 1 and seeds, words, halves (columns; a half that is buffered plus 1, else 0)
 //! results:  u8: 0 no result or score, or 1, a byte each (bits 0-1 result, bit 2 a score) and an f64 each
 //! ```
+//!
+//! Behind the rows of all extents come, by extent, the returns of agents of its chunks with episodes of several:
+//!
+//! ```text
+//! agents:   offset u32, run u32, first lane u32, count u32, an f64 of each agent in each episode
+//! ```
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +27,7 @@ use std::sync::Arc;
 use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome, Start};
 
 use crate::code::codec::{Cursor, Malformed};
-use crate::code::episode::{EpisodeInfo, Place, known_return, share_of, start_of};
+use crate::code::episode::{EpisodeInfo, Place, agents_at, known_return, share_of, start_of};
 use crate::code::events::CODE_RESULT_SHIFT;
 use crate::code::extent::{ChunkEnds, EndFacts, Extent, RowsPlace};
 use crate::code::run_record::RunInfo;
@@ -41,8 +47,10 @@ pub(crate) struct ChunkBytes {
 #[derive(Debug, Default)]
 pub(crate) struct RowsWriter {
     bytes: Vec<u8>,
-    /// Offset at which the rows of each extent begin.
-    extents: Vec<usize>,
+    /// Returns of agents, which stand behind all rows: those that know none read the rows all the same.
+    agents: Vec<u8>,
+    /// Offsets at which the rows of each extent and its agents' returns begin.
+    extents: Vec<(usize, usize)>,
     /// Extents, by their place, in which an episode has other options than its run, which rows do not tell.
     without: BTreeSet<usize>,
     /// Whether there are more than [`MAX_ROWS_BYTES`], so that no rows are kept.
@@ -60,21 +68,27 @@ impl RowsWriter {
         first_lane: u32,
         ends: &ChunkEnds,
     ) {
-        self.extents.resize(extents, self.bytes.len());
+        self.extents.resize(extents, (self.bytes.len(), self.agents.len()));
         if ends.have_options {
             self.without.insert(extents.saturating_sub(1));
         }
-        let ends = &ends.each[..];
+        let (ends, agents) = (&ends.each[..], &ends.agents[..]);
         if ends.is_empty() || self.too_many {
             return;
         }
-        if self.bytes.len() > MAX_ROWS_BYTES {
-            (self.too_many, self.bytes) = (true, Vec::new());
+        if self.bytes.len() + self.agents.len() > MAX_ROWS_BYTES {
+            (self.too_many, self.bytes, self.agents) = (true, Vec::new(), Vec::new());
             return;
         }
+        if !agents.is_empty() {
+            for word in [offset_of(place), run, first_lane, agents.len() as u32] {
+                self.agents.extend_from_slice(&word.to_le_bytes());
+            }
+            self.agents.extend(agents.iter().flat_map(|total| total.to_le_bytes()));
+        }
         let out = &mut self.bytes;
-        let ChunkBytes { offset, bytes, steps } = place;
-        for word in [offset as u32, run, first_lane, bytes, steps, ends.len() as u32] {
+        let ChunkBytes { bytes, steps, .. } = place;
+        for word in [offset_of(place), run, first_lane, bytes, steps, ends.len() as u32] {
             out.extend_from_slice(&word.to_le_bytes());
         }
         out.extend(ends.iter().map(|end| (end.lane - first_lane) as u8));
@@ -108,17 +122,28 @@ impl RowsWriter {
 
     /// Notes the place of their rows in the segment's extents; returns the bytes of the rows' file.
     pub(crate) fn finish(mut self, extents: &mut [Extent]) -> Vec<u8> {
-        self.extents.resize(extents.len() + 1, self.bytes.len());
+        self.extents.resize(extents.len() + 1, (self.bytes.len(), self.agents.len()));
+        let rows = self.bytes.len();
+        self.bytes.append(&mut self.agents);
+        let place = |from: usize, to: usize| {
+            let bytes = &self.bytes[from..to];
+            RowsPlace { at: from as u64, bytes: bytes.len() as u32, crc: crc32c::crc32c(bytes) }
+        };
         if !self.too_many {
             let places = extents.iter_mut().zip(self.extents.windows(2)).enumerate();
-            for (_, (extent, place)) in places.filter(|(at, _)| !self.without.contains(at)) {
-                let bytes = &self.bytes[place[0]..place[1]];
-                let crc = crc32c::crc32c(bytes);
-                extent.rows = Some(RowsPlace { at: place[0] as u64, bytes: bytes.len() as u32, crc });
+            for (_, (extent, ends)) in places.filter(|(at, _)| !self.without.contains(at)) {
+                let [from, to] = [ends[0], ends[1]];
+                extent.rows = Some(place(from.0, to.0));
+                extent.agents = (to.1 > from.1).then(|| place(rows + from.1, rows + to.1));
             }
         }
         self.bytes
     }
+}
+
+/// Returns the offset of a chunk, which stands in 32 bits: segments are shorter.
+const fn offset_of(place: ChunkBytes) -> u32 {
+    place.offset as u32
 }
 
 fn put_returns(out: &mut Vec<u8>, ends: &[EndFacts]) {
@@ -180,6 +205,15 @@ pub(crate) struct RowChunk<'a> {
     starts: Option<[Column<'a>; 3]>,
     /// Results and scores; `None` if there are none.
     results: Option<(&'a [u8], &'a [u8])>,
+    /// Returns of the agents in each episode; empty of an env of one.
+    agents: Vec<f64>,
+}
+
+/// The packed rows of an extent.
+#[derive(Debug)]
+pub(crate) struct PackedRows {
+    rows: Vec<u8>,
+    agents: Vec<u8>,
 }
 
 /// Whole numbers, packed.
@@ -200,13 +234,29 @@ enum Returns<'a> {
 
 impl<'a> RowChunk<'a> {
     /// Reads the rows of an extent, chunk by chunk.
-    pub(crate) fn all(bytes: &'a [u8]) -> Result<Vec<Self>, Malformed> {
-        let mut cursor = Cursor::new(bytes);
-        let mut chunks = Vec::new();
+    pub(crate) fn all(packed: &'a PackedRows) -> Result<Vec<Self>, Malformed> {
+        let mut cursor = Cursor::new(&packed.rows);
+        let mut chunks: Vec<Self> = Vec::new();
         while cursor.left() > 0 {
             chunks.push(Self::next(&mut cursor)?);
         }
+        let (what, mut cursor) = ("agents' returns of the catalogue", Cursor::new(&packed.agents));
+        let mut rest = chunks.iter_mut();
+        while cursor.left() > 0 {
+            let of = (u64::from(cursor.u32(what)?), cursor.u32(what)?, cursor.u32(what)?);
+            let count = cursor.u32(what)? as usize;
+            let returns = cursor.take(count.saturating_mul(size_of::<f64>()), what)?;
+            let chunk = rest.find(|chunk| (chunk.offset(), chunk.run, chunk.first_lane) == of);
+            let chunk = chunk.filter(|chunk| count.is_multiple_of(chunk.len().max(1)));
+            chunk.ok_or(Malformed(what))?.agents =
+                returns.as_chunks().0.iter().map(|total| f64::from_le_bytes(*total)).collect();
+        }
         Ok(chunks)
+    }
+
+    /// Returns the returns of the agents in a row's episode.
+    fn agents(&self, at: usize) -> Option<Arc<[f64]>> {
+        agents_at(&self.agents, at, self.len())
     }
 
     /// Returns the episode of a row as listings show it; `run` is the chunk's.
@@ -222,6 +272,7 @@ impl<'a> RowChunk<'a> {
             outcome: Outcome::from_code(self.outcome(at)).unwrap_or(UNKNOWN_OUTCOME),
             result,
             score,
+            agents: self.agents(at),
             started_ms: self.started.get(at),
             bytes: share_of(self.place.bytes.into(), length, self.place.steps.into()),
             // Extents with such episodes have no rows.
@@ -311,6 +362,7 @@ impl<'a> RowChunk<'a> {
             outcomes,
             starts,
             results,
+            agents: Vec::new(),
         })
     }
 
@@ -392,14 +444,17 @@ pub fn rows_path(dir: &Path, number: u64) -> PathBuf {
 }
 
 /// Reads the rows of an extent of segment `number`; `None` if they are not there as they were written.
-pub(crate) fn load(disk: &dyn Disk, dir: &Path, number: u64, extent: &Extent) -> Option<Vec<u8>> {
-    let RowsPlace { at, bytes, crc } = extent.rows?;
-    if bytes as usize > 2 * MAX_ROWS_BYTES {
-        return None;
-    }
+pub(crate) fn load(disk: &dyn Disk, dir: &Path, number: u64, extent: &Extent) -> Option<PackedRows> {
+    let place = extent.rows?;
     let file = disk.open(&rows_path(dir, number)).ok()?;
-    let rows = read_range(&*file, at, at.checked_add(bytes.into())?).ok()?;
-    (rows.len() == bytes as usize && crc32c::crc32c(&rows) == crc).then_some(rows)
+    let read = |RowsPlace { at, bytes, crc }| {
+        if bytes as usize > 2 * MAX_ROWS_BYTES {
+            return None;
+        }
+        let rows = read_range(&*file, at, at.checked_add(bytes.into())?).ok()?;
+        (rows.len() == bytes as usize && crc32c::crc32c(&rows) == crc).then_some(rows)
+    };
+    Some(PackedRows { rows: read(place)?, agents: extent.agents.map_or(Some(Vec::new()), read)? })
 }
 
 const RETURN_LENGTH: u8 = 0;

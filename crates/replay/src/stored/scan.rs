@@ -280,6 +280,7 @@ impl Scan {
                 let columns = decoder.decode(header, payload).ok()?;
                 (ends.under_way, ends.stepped) = (decoder.under_way(&columns), decoder.steps());
                 ends.have_options = decoder.has_options();
+                ends.agents.extend_from_slice(decoder.agent_returns());
                 Some(decoder)
             });
             let Some(decoder) = decoded else {

@@ -279,6 +279,7 @@ impl Run {
         let coded = self.encoder.encode(buffer, &mut block.state, payload, |end| ends.add(end));
         (ends.under_way, ends.stepped) = (self.encoder.under_way(), self.encoder.stepped());
         ends.have_options = self.encoder.has_options();
+        ends.agents.extend_from_slice(self.encoder.agent_returns());
         block.options.clone_from(&buffer.between.options);
         block.count_headless(lanes.first, segments.lost_chunks(), ends);
         let place = ChunkPlace {

@@ -90,6 +90,7 @@ pub(crate) fn requests() -> Vec<Sample> {
         all_outcomes: false,
         options: Default::default(),
         min_return: Some(150.0),
+        min_agent_returns: Default::default(),
         run: Some(POOL.short()),
         sort: "-return".into(),
         limit: 50,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,12 +189,15 @@ class _Filter:
     result: str | None = None
     min_return: float | None = None
     options: Mapping[str, Any] | None = None
+    min_agent_returns: Mapping[str, float] | None = None
     where: Callable[[EpisodeInfo], bool] | None = None
 
-    def query(self) -> tuple[str | None, str | None, str | None, float | None, dict[str, Any] | None]:
+    def query(
+        self,
+    ) -> tuple[str | None, str | None, str | None, float | None, dict[str, Any] | None, Mapping[str, float] | None]:
         # NumPy's scalars are not Python's.
         options = None if self.options is None else {name: option_of(value) for name, value in self.options.items()}
-        return self.env, self.outcome, self.result, self.min_return, options
+        return self.env, self.outcome, self.result, self.min_return, options, self.min_agent_returns
 
     def accepts(self, info: EpisodeInfo) -> bool:
         return (
@@ -202,6 +206,7 @@ class _Filter:
             and (self.result is None or info.result == self.result)
             and (self.min_return is None or (info.return_ is not None and info.return_ >= self.min_return))
             and (self.options is None or _has(info.options, self.options))
+            and all(info.agent_returns.get(agent, nan) >= least for agent, least in (self.min_agent_returns or {}).items())
             and (self.where is None or self.where(info))
         )
 
@@ -254,6 +259,7 @@ class Replays:
         result: str | None = None,
         min_return: float | None = None,
         options: Mapping[str, Any] | None = None,
+        min_agent_returns: Mapping[str, float] | None = None,
         all_outcomes: bool = False,
         sort: str = "name",
         limit: int | None = None,
@@ -267,6 +273,7 @@ class Replays:
             result: Only those to which their env gave this result: ``win``, ``lose`` or ``draw``.
             min_return: Only with at least this return.
             options: Only episodes that had these values of options, drawn or given.
+            min_agent_returns: Only episodes of several agents in which each of these has at least that return.
             all_outcomes: Whether an order by return or length has interrupted episodes too. It leaves them out unless
                 they are asked for so, by ``outcome`` or by a filter with a function.
             sort: ``name``, ``return``, ``length`` or ``started``; with ``-`` in front the largest first.
@@ -277,7 +284,8 @@ class Replays:
         """
         if limit is not None and limit < 0:
             raise ValueError(f"limit={limit} must be at least 0")
-        filters = [f for f in (*self._filters, _Filter(env, outcome, result, min_return, options)) if f != _Filter()]
+        own = _Filter(env, outcome, result, min_return, options, min_agent_returns)
+        filters = [f for f in (*self._filters, own) if f != _Filter()]
         # The native side answers one filter without reading what cannot fit, and all of a limit; others follow.
         first, rest = (filters[0], filters[1:]) if filters else (_Filter(), [])
         all_native = not rest and first.where is None
@@ -287,7 +295,7 @@ class Replays:
             return infos
         for one in rest:
             # An unknown outcome or result is an error, not an empty listing.
-            self._recordings.list((None, one.outcome, one.result, None, None), False, sort, 0)
+            self._recordings.list((None, one.outcome, one.result, None, None, None), False, sort, 0)
         fitting = [info for info in infos if first.accepts(info) and all(one.accepts(info) for one in rest)]
         return fitting[:limit]
 
@@ -300,11 +308,12 @@ class Replays:
         result: str | None = None,
         min_return: float | None = None,
         options: Mapping[str, Any] | None = None,
+        min_agent_returns: Mapping[str, float] | None = None,
     ) -> Replays:
         """Returns those of these episodes that fit, and for which ``where(info)`` holds; nothing is read yet."""
         view = object.__new__(Replays)
         view._path, view._shown, view._recordings = self._path, self._shown, self._recordings
-        view._filters = (*self._filters, _Filter(env, outcome, result, min_return, options, where))
+        view._filters = (*self._filters, _Filter(env, outcome, result, min_return, options, min_agent_returns, where))
         return view
 
     def __len__(self) -> int:
