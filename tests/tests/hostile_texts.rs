@@ -132,7 +132,7 @@ fn claimed() -> SessionReport {
         session: SessionId { pool: *POOL.get_or_init(|| new_pool_id(HOSTILE)), index: 0 },
         incarnation: Incarnation { term: 1, counter: 1 },
         owner: HOSTILE.to_owned(),
-        env: HOSTILE.to_owned(),
+        env: HOSTILE.into(),
         first_lane: 0,
         lanes: 1,
         pool_lanes: 1,

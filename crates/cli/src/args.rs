@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use rollhouse_client::MAX_LISTED;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
-use rollhouse_core::{EnvKind, EpisodeName, RecordRule};
+use rollhouse_core::{EnvId, EpisodeName, RecordRule};
 use rollhouse_policy::Builtin;
 
 pub(crate) use cluster::{
@@ -138,7 +138,7 @@ impl Command {
             Self::Play(args) => (Some(&args.env), &mut args.python),
             _ => return None,
         };
-        id.is_some_and(|id| EnvKind::has_id(id)).then_some(&mut python.hosting)
+        id.is_some_and(|id| id.source().is_learned()).then_some(&mut python.hosting)
     }
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct ManArgs {
 pub(crate) struct RolloutArgs {
     /// Environment to step: one of `rollhouse envs`, gymnasium:ID, or package.module:Class in Python
     #[arg(long, value_name = "ID")]
-    pub(crate) env: String,
+    pub(crate) env: EnvId,
     /// Number of copies of it to step side by side
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LANES, allow_negative_numbers = true, value_parser = lanes)]
     pub(crate) lanes: usize,
@@ -283,7 +283,7 @@ pub(crate) fn environment(name: &str) -> Option<String> {
 pub(crate) struct EnvsArgs {
     /// Describe only this one, in full: one of the list, gymnasium:ID, or package.module:Class in Python
     #[arg(value_name = "ID")]
-    pub(crate) id: Option<String>,
+    pub(crate) id: Option<EnvId>,
     /// List those under `test/` too, which test the machinery and are no worlds to train in
     #[arg(long)]
     pub(crate) all: bool,

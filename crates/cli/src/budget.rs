@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use rollhouse_config::{BudgetSettings, Python};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Budget, EnvKind, EnvTerms, Workers};
+use rollhouse_core::{Budget, EnvKind, EnvSource, EnvTerms, Workers};
 use rollhouse_env::Registry;
 
 use crate::failure::{Failure, Status};
@@ -40,7 +40,7 @@ fn workers(
     cores: usize,
 ) -> Result<Option<Workers>, Failure> {
     let entry = registry.get(env);
-    let learned = env.parse::<EnvKind>().is_ok() || EnvKind::has_id(env);
+    let learned = env.parse::<EnvKind>().is_ok() || EnvSource::of_id(env).is_learned();
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     match entry {
         Ok(entry) if entry.is_late() => Ok(Some(Workers { most: count(cores), lanes: count(BLOCK_LANES) })),

@@ -4,7 +4,7 @@ use std::io;
 use std::num::NonZeroU32;
 
 use rollhouse_core::{
-    BoxSpace, CompositeSpace, Determinism, EnvSpec, MethodSpec, ObservationSpace, OwnDType, Space,
+    BoxSpace, CompositeSpace, Determinism, EnvId, EnvSpec, MethodSpec, ObservationSpace, OwnDType, Space,
 };
 use rollhouse_env::is_for_tests;
 use rollhouse_host::ConnectWatch;
@@ -25,17 +25,18 @@ pub(crate) fn run(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> 
         return of_cluster(args, out);
     }
     let of_id =
-        |id: &str| python_envs::of_id(id, &args.plugins, &args.python, false, &ConnectWatch::default());
-    let ids = match (&args.id, args.python.given()) {
+        |id: &EnvId| python_envs::of_id(id, &args.plugins, &args.python, false, &ConnectWatch::default());
+    let ids = |ids: Vec<String>| ids.into_iter().map(EnvId::from).collect();
+    let ids: Vec<_> = match (&args.id, args.python.given()) {
         (Some(id), _) => vec![id.clone()],
         (None, Some(name)) => {
             let message = format_args!("{name} is for Python environments, and no ID names one");
             return Err(Failure::new(Status::Usage, message));
         }
-        (None, None) if args.all => args.plugins.registry()?.ids(),
-        (None, None) => args.plugins.registry()?.shown_ids(),
+        (None, None) if args.all => ids(args.plugins.registry()?.ids()),
+        (None, None) => ids(args.plugins.registry()?.shown_ids()),
     };
-    let entries: Vec<_> = ids.iter().map(|id| of_id(id)).collect::<Result<_, _>>()?;
+    let entries: Vec<_> = ids.iter().map(of_id).collect::<Result<_, _>>()?;
     let specs = entries.iter().map(|entry| entry.spec());
     if args.json {
         for spec in specs {

@@ -277,7 +277,7 @@ fn print_sessions(sessions: &[SessionStatus], out: &mut Output) -> io::Result<()
         table.row(vec![
             report.session.to_string(),
             node.clone(),
-            report.env.clone(),
+            report.env.to_string(),
             report.owner.clone(),
             format!("{}-{last} of {}", report.first_lane, report.pool_lanes),
             stepped_by(report, *connecting),

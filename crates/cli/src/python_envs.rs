@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rollhouse_config::Python;
 use rollhouse_core::limits::{CONNECT_DEADLINE, CONNECT_RETRIES};
-use rollhouse_core::{EnvKind, LaneDeadlines};
+use rollhouse_core::{EnvId, LaneDeadlines};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::{
     Census, Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost,
@@ -24,15 +24,15 @@ use crate::plugins::unknown_env;
 /// Returns the env of an id, for every command that takes one: of this program, of a plug-in, or of Python, which a worker makes
 /// and which may `draw` itself; `watch` shows what connects. Blocks until a worker has made one.
 pub(crate) fn of_id(
-    id: &str,
+    id: &EnvId,
     plugins: &PluginArgs,
     python: &PythonArgs,
     draw: bool,
     watch: &ConnectWatch,
 ) -> Result<Arc<EnvEntry>, Failure> {
-    if EnvKind::has_id(id) {
+    if id.source().is_learned() {
         let env = PythonEnv {
-            id: id.to_owned(),
+            id: id.clone(),
             kwargs: python.env_kwargs.clone().unwrap_or_default(),
             deterministic: python.deterministic.then_some(true),
             infos: PythonInfos::default(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
-use rollhouse_core::{AutoresetMode, EnvKind, GameResult, Goal, LaneDeadlines, Options, Outcome, RecordRule};
+use rollhouse_core::{AutoresetMode, GameResult, Goal, LaneDeadlines, Options, Outcome, RecordRule};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
 /// Runs the rollout on this machine, in this process.
 fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Failure> {
     let connecting = ConnectWatch::default();
-    if EnvKind::has_id(&args.env) {
+    if args.env.source().is_learned() {
         // Reasons for which its lanes are lost are logged from here on.
         Logging::begin_warnings("rollout")?;
     }

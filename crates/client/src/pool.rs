@@ -9,7 +9,8 @@ use std::time::Duration;
 use rollhouse_arena::Frame;
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, EnvSpec, Interruption, Outcome, RecordRule, RunId, SeedSchedule, StepColumns,
+    AutoresetMode, ColumnMut, EnvId, EnvSpec, Interruption, Outcome, RecordRule, RunId, SeedSchedule,
+    StepColumns,
 };
 use rollhouse_engine::ActionCheck;
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
@@ -52,7 +53,7 @@ pub struct PoolRequest {
 
 impl PoolRequest {
     /// Asks for `lanes` lanes of that env with its defaults, every episode recorded, on as few nodes as have room.
-    pub fn new(env: impl Into<String>, lanes: u32) -> Self {
+    pub fn new(env: impl Into<EnvId>, lanes: u32) -> Self {
         let settings = LaneSettings {
             env: env.into(),
             env_kwargs: String::new(),

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rollhouse_core::EnvKind;
 use tokio::time::Instant;
 
 use crate::pool::AsyncPool;
@@ -28,7 +27,7 @@ impl AsyncPool {
     }
 
     async fn settle_due(&mut self, due: impl Fn(&PoolSession) -> bool, clock: Clock, reset: bool) {
-        let learned = reset && EnvKind::has_id(&self.kind.spec.id);
+        let learned = reset && self.kind.spec.source.is_learned();
         let within = if learned { LEARN_WITHIN } else { SETTLE_WITHIN };
         let deadline = clock.deadline.min(Instant::now() + within);
         let Self { sessions, cluster, .. } = self;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::msgpack::Message;
-use rollhouse_core::{AutoresetMode, ColumnData, ColumnSpec, EnvKind, Options, RecordRule};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnSpec, Options, RecordRule};
 use rollhouse_replay::{Episode, Frame, PolicyInfo, RunHeader, SoFar, StepFrom, Steps};
 use rollhouse_wire::limits::MAX_WATCH_ANSWER_BYTES;
 use rollhouse_wire::{
@@ -121,7 +121,7 @@ impl AsyncWatch {
     ) -> Result<Option<LaneFrame>, WatchError> {
         let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
         // Others are drawn where they are looked at.
-        let picture = EnvKind::has_id(&self.opened.spec.id);
+        let picture = self.opened.spec.source.is_learned();
         let params = LookParams { lane, after, wait_ms, picture };
         let LookAnswer { frame, replay } = self.ask(LookParams::METHOD, &params).await?;
         self.standing = replay;

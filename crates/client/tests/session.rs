@@ -36,7 +36,7 @@ fn grant(counter: u64) -> Grant {
 
 fn session(on_loss: OnLoss) -> Session {
     let settings = LaneSettings {
-        env: "CartPole-v1".to_owned(),
+        env: "CartPole-v1".into(),
         env_kwargs: String::new(),
         deterministic: None,
         infos: Default::default(),

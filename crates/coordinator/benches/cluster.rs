@@ -29,7 +29,7 @@ fn report(node: u64, index: u32, steps: u64) -> SessionReport {
         session: SessionId { pool: pool_id_of(&owner, RunId::from_u128(u128::from(node + 1) << 32)), index },
         incarnation: Incarnation { term: 1, counter: node * 2 + u64::from(index) + 1 },
         owner,
-        env: "CartPole-v1".to_owned(),
+        env: "CartPole-v1".into(),
         first_lane: index * LANES / 2,
         lanes: LANES / 2,
         pool_lanes: LANES,

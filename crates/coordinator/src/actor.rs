@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use actix::prelude::*;
 use rollhouse_core::limits::{LAUNCHES_OF_OPENING, MAX_DEADLINE};
-use rollhouse_core::{EnvKind, RunId, SharedBound};
+use rollhouse_core::{RunId, SharedBound};
 use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
     Asks, CallError, CallId, CloseCode, ClusterStatus, Connection, Heartbeat, OpenPool, OpenSession,
@@ -414,7 +414,7 @@ impl Handler<Leave> for CoordinatorActor {
 /// Returns the time that a node may take to open a session. Processes of a Python env are launched, and may have to connect,
 /// up to [`LAUNCHES_OF_OPENING`] times.
 fn open_deadline(request: &OpenSession) -> Duration {
-    if EnvKind::has_id(&request.settings.env) {
+    if request.settings.env.source().is_learned() {
         OPEN_DEADLINE + LAUNCHES_OF_OPENING * 2 * MAX_DEADLINE
     } else {
         OPEN_DEADLINE

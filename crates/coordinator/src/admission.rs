@@ -1,7 +1,7 @@
 //! Admission: the check whether a requested pool is within every bound.
 
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KWARGS_BYTES, MAX_LANES, MAX_OPTIONS};
-use rollhouse_core::{AutoresetMode, EnvKind, Goal, OverShare, RecordRule, SeedSchedule, SharedBound};
+use rollhouse_core::{AutoresetMode, Goal, OverShare, RecordRule, SeedSchedule, SharedBound};
 use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{LaneSettings, OpenPool, Refusal, RefusalCode};
 
@@ -21,18 +21,19 @@ pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
         let bytes = settings.env_kwargs.len() as u64;
         return Err(out_of_bounds("the length of env_kwargs in bytes", bytes, 0, MAX_ENV_KWARGS_BYTES));
     }
-    if settings.deterministic.is_some() && !EnvKind::has_id(&settings.env) {
+    let source = settings.env.source();
+    if settings.deterministic.is_some() && !source.is_learned() {
         return Err(Refusal::new(
             RefusalCode::BadRequest,
             format!("deterministic is for Python envs, and `{}` is none: it says so itself", settings.env),
         ));
     }
-    if !settings.env_kwargs.is_empty() && !EnvKind::has_id(&settings.env) {
+    if !settings.env_kwargs.is_empty() && !source.is_learned() {
         let message =
             format!("env_kwargs are for Python envs, and `{}` is none: it has options", settings.env);
         return Err(Refusal::new(RefusalCode::BadRequest, message));
     }
-    if EnvKind::steps_together(&settings.env) {
+    if source.steps_together() {
         check_together(settings)?;
     }
     if settings.options.len() > MAX_OPTIONS {
@@ -139,7 +140,7 @@ mod tests {
 
     fn refusal(env: &str, change: impl FnOnce(&mut LaneSettings)) -> Option<String> {
         let mut settings = LaneSettings {
-            env: env.to_owned(),
+            env: env.into(),
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),

@@ -67,8 +67,8 @@ impl Cluster {
             pool.unknown_past |= session.replaces;
         }
         self.pools.insert_session(id, session);
-        let env = if report.replay.is_some() { "" } else { &report.env };
-        let load = self.placed_lanes(name, env, lanes);
+        let env = if report.replay.is_some() { "".into() } else { report.env.clone() };
+        let load = self.placed_lanes(name, &env, lanes);
         self.placements.claim(key, name, load);
         if matches!(stage, Stage::Closing { .. } | Stage::Ended { closed: true }) {
             // Its owner has no use for it any more; what it recorded counts.

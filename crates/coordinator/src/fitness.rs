@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::limits::{MAX_UNREACHED_OWNERS, UNREACHED_FOR};
     use rollhouse_core::{AutoresetMode, SeedSchedule};
-    use rollhouse_core::{Determinism, EnvSpec, RunId, Space};
+    use rollhouse_core::{Determinism, EnvSource, EnvSpec, RunId, Space};
     use rollhouse_wire::{
         Changes, Heartbeat, LaneSettings, NodeLoad, NodeState, OpenSession, Refusal, Register, Secret,
         SeenTerm, SessionCounts, SessionOpened, Spread,
@@ -221,7 +221,7 @@ mod tests {
         fn open(&mut self, owner: &str, lanes: u32, record: RecordRule) -> Result<Vec<u64>, Refusal> {
             self.pools += 1;
             let settings = LaneSettings {
-                env: "E".to_owned(),
+                env: "E".into(),
                 env_kwargs: String::new(),
                 deterministic: None,
                 infos: Default::default(),
@@ -259,6 +259,7 @@ mod tests {
     fn spec() -> EnvSpec {
         EnvSpec {
             id: "E".to_owned(),
+            source: EnvSource::BuiltIn,
             summary: String::new(),
             observation_space: Space::discrete(2).into(),
             action_space: Space::discrete(2),

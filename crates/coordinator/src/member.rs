@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{EnvKind, Scales};
+use rollhouse_core::{EnvId, EnvKind, Scales};
 use rollhouse_wire::limits::MAX_CONNECTING_TOLD;
 use rollhouse_wire::{
     Changes, ConnectingSession, Incarnation, LaneSettings, NodeLoad, NodeState, NodeStatus, NotTaken,
@@ -193,7 +193,7 @@ impl Registration {
     /// The dynamics with which it hosts such lanes; `None` if it cannot. What is recomputed of a recorded episode takes
     /// the env as it was recorded, what was recorded in full takes none.
     pub(crate) fn dynamics_for(&self, settings: &LaneSettings) -> Option<Dynamics> {
-        let now = self.envs.get(&settings.env).copied();
+        let now = self.envs.get(&*settings.env).copied();
         match &settings.replay {
             None => now.map(Dynamics::Has).or_else(|| self.learns(&settings.env).then_some(Dynamics::Learns)),
             Some(of) if of.full => Some(Dynamics::Has(of.dynamics)),
@@ -202,10 +202,8 @@ impl Registration {
     }
 
     /// Returns whether it learns that env when it is asked for, as far as the env's id tells.
-    pub(crate) fn learns(&self, env: &str) -> bool {
-        let packages = EnvKind::packages_of(env);
-        let hosted = |package: &str| self.kinds.iter().any(|kind| kind.package() == package);
-        !packages.is_empty() && packages.into_iter().all(hosted)
+    pub(crate) fn learns(&self, env: &EnvId) -> bool {
+        env.source().is_learned() && env.source().kinds().iter().all(|kind| self.kinds.contains(kind))
     }
 }
 

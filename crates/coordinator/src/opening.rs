@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{EnvKind, EnvSpec, LaneState, RunId};
+use rollhouse_core::{EnvId, EnvKind, EnvSource, EnvSpec, LaneState, RunId};
 use rollhouse_env::UnknownEnv;
 use rollhouse_wire::{
     NodeState, OpenPool, Refusal, RefusalCode, ReplayOf, ReplayReport, SessionId, SessionOpened, Spread,
@@ -215,10 +215,11 @@ impl Cluster {
         let present: Vec<&Member> = self.members.iter().filter(|m| !m.is_lost()).collect();
         let replay = request.settings.replay.as_ref();
         let needs_env = replay.is_none_or(|of| !of.full);
-        let hosts =
-            |member: &&Member| member.registration.envs.contains_key(env) || member.registration.learns(env);
+        let hosts = |member: &&Member| {
+            member.registration.envs.contains_key(&**env) || member.registration.learns(env)
+        };
         if needs_env && !present.iter().any(hosts) {
-            if EnvKind::has_id(env) {
+            if env.source().is_learned() {
                 return unknown_kind(env, &present);
             }
             let mut known: Vec<&String> = present.iter().flat_map(|m| m.registration.envs.keys()).collect();
@@ -295,7 +296,7 @@ impl Cluster {
         };
         pool.sessions.insert(session.index, placed);
         if let (Some(link), Some(request)) = (link, pool.open_request(session)) {
-            let load = self.placed_lanes(&node, request.settings.weighed_env(), lanes);
+            let load = self.placed_lanes(&node, &request.settings.weighed_env(), lanes);
             self.placements.ask((session, incarnation), &node, load);
             out.push(Action::Open { link, request: Box::new(request) });
         }
@@ -369,7 +370,7 @@ impl Cluster {
         let Some(asked) = pool.asked.as_mut() else { return };
         let SessionOpened { spec, lease_ms, .. } = opened;
         let dynamics = *asked.dynamics.get_or_insert(spec.dynamics_hash);
-        if spec.id != asked.request.settings.env || spec.dynamics_hash != dynamics {
+        if spec.id != *asked.request.settings.env || spec.dynamics_hash != dynamics {
             let refusal = self.disagreement(key, &spec, dynamics);
             self.placements.unwant(key);
             self.note_refused(now, key);
@@ -387,7 +388,7 @@ impl Cluster {
     /// Returns the refusal of a pool whose nodes have different envs under its env's id.
     pub(crate) fn disagreement(&self, key: &Key, spec: &EnvSpec, dynamics: u64) -> Refusal {
         let pool = self.pools.get(&key.0.pool);
-        let env = pool.map_or("", |pool| pool.env.as_str());
+        let env = pool.map_or("", |pool| &*pool.env);
         let node = |session: Option<&Session>| session.map_or("", |session| &*session.node).to_owned();
         let own = node(pool.and_then(|pool| pool.sessions.get(&key.0.index)));
         let other = pool.and_then(|pool| pool.sessions.values().find(|session| session.opened));
@@ -597,10 +598,16 @@ fn other_dynamics(of: &ReplayOf, env: &str, present: &[&Member]) -> Refusal {
 }
 
 /// Returns the refusal of an env that no node learns.
-fn unknown_kind(env: &str, present: &[&Member]) -> Refusal {
-    let needed = EnvKind::packages_of(env).join("` and `");
-    let hosted: BTreeSet<&str> =
-        present.iter().flat_map(|member| member.registration.kinds.iter().map(EnvKind::package)).collect();
+fn unknown_kind(env: &EnvId, present: &[&Member]) -> Refusal {
+    let hosted = present.iter().flat_map(|member| &member.registration.kinds);
+    let needed = match env.source() {
+        EnvSource::Foreign(kind) => {
+            let message = format!("no node hosts worlds of the kind `{kind}`, for `{env}`");
+            return Refusal::new(RefusalCode::NotFound, message);
+        }
+        python => python.kinds().iter().map(EnvKind::name).collect::<Vec<_>>().join("` and `"),
+    };
+    let hosted: BTreeSet<&str> = hosted.filter(|kind| kind.is_package()).map(EnvKind::name).collect();
     let hosted: Vec<&str> = hosted.into_iter().take(MAX_HASHES).collect();
     let hosted = match hosted.as_slice() {
         [] => "no node hosts any: the setting python.interpreter of a node names the Python that does"

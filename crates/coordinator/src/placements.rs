@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rollhouse_core::{Holdings, RunId};
+use rollhouse_core::{EnvId, Holdings, RunId};
 use rollhouse_wire::{Incarnation, SessionId};
 
 use crate::limits::{MAX_CLAIMS, MAX_NODE_CLAIMS};
@@ -38,7 +38,7 @@ pub(crate) struct Placement {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlacedLanes {
     /// The env that they weigh by.
-    pub(crate) env: Arc<str>,
+    pub(crate) env: EnvId,
     pub(crate) lanes: u32,
     /// Number of worker processes that step them, as far as the env's terms there tell.
     pub(crate) processes: u32,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{EnvSpec, EpisodeName, RecordRule, RunId};
+use rollhouse_core::{EnvId, EnvSpec, EpisodeName, RecordRule, RunId};
 use rollhouse_wire::{
     EndCause, GoneSession, Grant, Incarnation, OpenPool, OpenSession, PoolOpened, PoolStatus, ReplayReport,
     Secret, SessionCounts, SessionId, SessionReport,
@@ -34,7 +34,7 @@ pub(crate) struct Pool {
     pub(crate) owner: Arc<str>,
     /// Whether the owner is an admin, as far as this coordinator knows.
     pub(crate) operates: bool,
-    pub(crate) env: String,
+    pub(crate) env: EnvId,
     pub(crate) lanes: u32,
     pub(crate) stage: Stage,
     /// The request and its answer; `None` if the pool was adopted: then only its owner and its nodes know the grants.
@@ -211,11 +211,11 @@ impl Pool {
         Self::open(owner, &open.settings.env, open.lanes)
     }
 
-    fn open(owner: &str, env: &str, lanes: u32) -> Self {
+    fn open(owner: &str, env: &EnvId, lanes: u32) -> Self {
         Self {
             owner: owner.into(),
             operates: false,
-            env: env.to_owned(),
+            env: env.clone(),
             lanes,
             stage: Stage::Open,
             asked: None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{Holdings, OverBudget, Weight};
+use rollhouse_core::{EnvId, Holdings, OverBudget, Weight};
 use rollhouse_wire::OpenPool;
 
 use crate::cluster::Cluster;
@@ -38,14 +38,14 @@ impl Cluster {
         first: FirstLanes,
     ) -> impl Iterator<Item = (K, Room)> {
         let env = open.settings.weighed_env();
-        let measured = self.measured(env);
+        let measured = self.measured(&env);
         members.map(move |(key, member)| {
             let held = self.placements.held_on(&member.name);
             let taken = held.map(|held| member.scales.taken(held)).unwrap_or_default();
-            let (total, lane) = (member.scales.budget().total, member.scales.lane_beside(env, measured));
+            let (total, lane) = (member.scales.budget().total, member.scales.lane_beside(&env, measured));
             let room = Room {
                 node: Arc::clone(&member.name),
-                free: self.free(member, env, session).min(self.first(member, open, first)),
+                free: self.free(member, &env, session).min(self.first(member, open, first)),
                 lanes: Dimension {
                     taken: self.lanes_on(member),
                     lane: 1,
@@ -67,26 +67,26 @@ impl Cluster {
             return u32::MAX;
         }
         let held = self.placements.held_on(&member.name);
-        let held = held.map_or(0, |held| held.lanes_of(open.settings.weighed_env()));
+        let held = held.map_or(0, |held| held.lanes_of(&open.settings.weighed_env()));
         most.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX))
     }
 
     /// Returns the most that nodes have measured of a lane of an env.
-    fn measured(&self, env: &str) -> Option<Weight> {
-        let measured = self.members.iter().filter_map(|node| node.scales.measured().get(env).copied());
+    fn measured(&self, env: &EnvId) -> Option<Weight> {
+        let measured = self.members.iter().filter_map(|node| node.scales.measured().get(&**env).copied());
         measured.reduce(Weight::greater)
     }
 
     /// Returns the most that a lane of a pool weighs on a node that could take it.
     pub(crate) fn heaviest(&self, open: &OpenPool) -> Weight {
-        let env = open.settings.weighed_env();
+        let env = &open.settings.weighed_env();
         let measured = self.measured(env);
         let weights = self.suitable(open).map(|(member, _)| member.scales.lane_beside(env, measured));
         weights.fold(Weight::default(), Weight::greater)
     }
 
     /// Returns the most lanes of an env that a node could take now, in sessions of at most so many lanes.
-    pub(crate) fn free(&self, member: &Member, env: &str, session: u32) -> u32 {
+    pub(crate) fn free(&self, member: &Member, env: &EnvId, session: u32) -> u32 {
         let none = Holdings::default();
         let held = self.placements.held_on(&member.name).unwrap_or(&none);
         let lanes = u32::try_from(self.lanes_on(member)).unwrap_or(u32::MAX);
@@ -101,7 +101,7 @@ impl Cluster {
 
     /// Returns the most lanes of a pool that a node takes when nothing else is there.
     pub(crate) fn most(&self, member: &Member, open: &OpenPool) -> u32 {
-        let env = open.settings.weighed_env();
+        let env = &open.settings.weighed_env();
         member.registration.capacity.min(member.scales.room(env, u32::MAX, &Holdings::default()))
     }
 
@@ -117,14 +117,14 @@ impl Cluster {
     }
 
     /// Returns lanes of an env as they count on that node.
-    pub(crate) fn placed_lanes(&self, node: &str, env: &str, lanes: u32) -> PlacedLanes {
+    pub(crate) fn placed_lanes(&self, node: &str, env: &EnvId, lanes: u32) -> PlacedLanes {
         let processes = self.members.get(node).map_or(0, |member| member.scales.processes(env, lanes));
-        PlacedLanes { env: env.into(), lanes, processes }
+        PlacedLanes { env: env.clone(), lanes, processes }
     }
 
     fn over_budget_on(&self, member: &Member, open: &OpenPool) -> Result<(), OverBudget> {
         let none = Holdings::default();
         let held = self.placements.held_on(&member.name).unwrap_or(&none);
-        member.scales.fits(open.settings.weighed_env(), open.lanes, held)
+        member.scales.fits(&open.settings.weighed_env(), open.lanes, held)
     }
 }

@@ -101,7 +101,7 @@ impl Cluster {
         let mut offered: BTreeMap<(String, Option<u64>), (u32, u32)> = BTreeMap::new();
         for member in self.members.iter().filter(|member| member.state(now) == NodeState::Alive) {
             let free = member.registration.capacity.saturating_sub(member.load.lanes);
-            let room = |env: &str| free.min(self.free(member, env, u32::MAX));
+            let room = |env: &str| free.min(self.free(member, &env.into(), u32::MAX));
             let envs = member.registration.envs.iter().map(|(env, hash)| (env.clone(), Some(*hash)));
             let kinds = member.registration.kinds.iter().map(|kind| (kind.to_string(), None));
             for env in envs.chain(kinds) {
@@ -257,7 +257,7 @@ mod tests {
                 session: SessionId { pool: RunId::from_u128(u128::MAX), index: u32::MAX },
                 incarnation: Incarnation { term: u64::MAX, counter: u64::MAX },
                 owner: String::new(),
-                env: "e".repeat(128),
+                env: "e".repeat(128).into(),
                 first_lane: u32::MAX,
                 lanes: u32::MAX,
                 pool_lanes: u32::MAX,

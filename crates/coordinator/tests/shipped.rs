@@ -169,7 +169,7 @@ fn pool_of(sessions: u32) -> OpenPool {
         pool: POOL,
         lanes: sessions * SESSION_LANES,
         settings: LaneSettings {
-            env: ENV.to_owned(),
+            env: ENV.into(),
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),
@@ -193,7 +193,7 @@ fn report(index: u32, sessions: u32, counter: u64) -> SessionReport {
         session: SessionId { pool: POOL, index },
         incarnation: Incarnation { term: 1, counter },
         owner: "ada".to_owned(),
-        env: ENV.to_owned(),
+        env: ENV.into(),
         first_lane: index * SESSION_LANES,
         lanes: SESSION_LANES,
         pool_lanes: sessions * SESSION_LANES,

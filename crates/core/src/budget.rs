@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::EnvKind;
+use crate::{EnvId, EnvKind};
 
 /// CPU and memory: of one lane, of all lanes of a node, or all that a node has for lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -117,7 +116,7 @@ pub struct Scales {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holdings {
     lanes: u64,
-    envs: BTreeMap<Arc<str>, Held>,
+    envs: BTreeMap<EnvId, Held>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -169,15 +168,15 @@ impl Scales {
 
     /// Returns the weight of a lane: as stated, else as measured, else a small one, which is nothing for lanes that the
     /// node steps itself.
-    pub fn lane(&self, env: &str) -> Weight {
+    pub fn lane(&self, env: &EnvId) -> Weight {
         self.lane_beside(env, None)
     }
 
     /// Returns the weight of a lane where another node has measured it as well: of what was measured, the greater counts,
     /// so that nodes that differ only in what they have measured so far are filled alike.
-    pub fn lane_beside(&self, env: &str, elsewhere: Option<Weight>) -> Weight {
-        let unweighed = || if EnvKind::has_id(env) { LEARNED } else { Weight::default() };
-        let measured = self.measured.get(env).copied().into_iter().chain(elsewhere);
+    pub fn lane_beside(&self, env: &EnvId, elsewhere: Option<Weight>) -> Weight {
+        let unweighed = || if env.source().is_learned() { LEARNED } else { Weight::default() };
+        let measured = self.measured.get(&**env).copied().into_iter().chain(elsewhere);
         let guess = measured.reduce(Weight::greater).unwrap_or_else(unweighed);
         let Some((_, terms)) = self.terms(env) else { return guess };
         Weight {
@@ -187,7 +186,7 @@ impl Scales {
     }
 
     /// Returns the number of worker processes that a session has, as far as the env's terms tell.
-    pub fn processes(&self, env: &str, lanes: u32) -> u32 {
+    pub fn processes(&self, env: &EnvId, lanes: u32) -> u32 {
         let workers = self.terms(env).and_then(|(_, terms)| terms.workers);
         workers.map_or(0, |workers| workers.of(lanes))
     }
@@ -202,7 +201,7 @@ impl Scales {
     ///
     /// # Errors
     /// The first limit that it does not fit within.
-    pub fn fits(&self, env: &str, lanes: u32, held: &Holdings) -> Result<(), OverBudget> {
+    pub fn fits(&self, env: &EnvId, lanes: u32, held: &Holdings) -> Result<(), OverBudget> {
         if let Some((key, terms)) = self.terms(env) {
             let taken = self.held_under(key, held);
             if let Some(most) = terms.max_lanes.filter(|&most| taken.lanes + u64::from(lanes) > most.into()) {
@@ -219,14 +218,14 @@ impl Scales {
         let (most, lane) = (self.budget.total.memory, self.lane(env).memory);
         let (taken, asked) = (self.taken(held).memory, lane.saturating_mul(lanes.into()));
         if self.binds(env) && asked > 0 && taken.saturating_add(asked) > most {
-            return Err(OverBudget::Memory { env: env.to_owned(), lanes, most, taken, asked });
+            return Err(OverBudget::Memory { env: env.to_string(), lanes, most, taken, asked });
         }
         Ok(())
     }
 
     /// Returns a number of lanes that fit beside what is held, in sessions of at most `session` lanes each. Where
     /// processes are limited there may be sessions of more lanes that fit too.
-    pub fn room(&self, env: &str, session: u32, held: &Holdings) -> u32 {
+    pub fn room(&self, env: &EnvId, session: u32, held: &Holdings) -> u32 {
         let mut room = u32::MAX;
         if let Some((key, terms)) = self.terms(env) {
             let taken = self.held_under(key, held);
@@ -247,26 +246,21 @@ impl Scales {
     }
 
     /// Returns whether lanes of the env may be refused for want of memory.
-    fn binds(&self, env: &str) -> bool {
+    fn binds(&self, env: &EnvId) -> bool {
         let stated = || self.terms(env).is_some_and(|(_, terms)| terms.memory.is_some());
         self.budget.total.memory > 0 && (self.budget.stated || stated())
     }
 
     /// Returns the terms that an env goes by, and what they were given for: the env, else the kind of its package, that of
     /// the package that registers it before that of the registry.
-    fn terms(&self, env: &str) -> Option<(&str, &EnvTerms)> {
+    fn terms(&self, env: &EnvId) -> Option<(&str, &EnvTerms)> {
         let envs = &self.budget.envs;
         if envs.is_empty() {
             return None;
         }
-        let of_kind = |package: &&str| {
-            let kind = EnvKind::of_package(package)?.to_string();
-            envs.get_key_value(&kind)
-        };
-        let found = envs.get_key_value(env).or_else(|| {
-            let packages = EnvKind::packages_of(env);
-            packages.iter().rev().find_map(of_kind)
-        });
+        let of_kind = |kind: &EnvKind| envs.get_key_value(&kind.to_string());
+        let found =
+            envs.get_key_value(&**env).or_else(|| env.source().kinds().iter().rev().find_map(of_kind));
         found.map(|(key, terms)| (key.as_str(), terms))
     }
 
@@ -282,15 +276,15 @@ impl Scales {
 
 impl Holdings {
     /// Adds a session's lanes and processes.
-    pub fn add(&mut self, env: &Arc<str>, lanes: u32, processes: u32) {
+    pub fn add(&mut self, env: &EnvId, lanes: u32, processes: u32) {
         self.lanes += u64::from(lanes);
-        let held = self.envs.entry(Arc::clone(env)).or_default();
+        let held = self.envs.entry(env.clone()).or_default();
         held.lanes += u64::from(lanes);
         held.processes += u64::from(processes);
     }
 
     /// Takes away a session's lanes and processes, which were added before.
-    pub fn remove(&mut self, env: &str, lanes: u32, processes: u32) {
+    pub fn remove(&mut self, env: &EnvId, lanes: u32, processes: u32) {
         self.lanes -= u64::from(lanes);
         let Some(held) = self.envs.get_mut(env) else { return };
         held.lanes -= u64::from(lanes);
@@ -306,7 +300,7 @@ impl Holdings {
     }
 
     /// Returns the number of lanes of an env.
-    pub fn lanes_of(&self, env: &str) -> u64 {
+    pub fn lanes_of(&self, env: &EnvId) -> u64 {
         self.envs.get(env).map_or(0, |held| held.lanes)
     }
 }
@@ -352,13 +346,17 @@ mod tests {
         let kind = EnvTerms { cpu_milli: Some(500), ..terms() };
         let of = EnvTerms { memory: Some(7), ..terms() };
         let mut scales = scales(0, false, &[("gymnasium:*", kind), (PONG, of)]);
-        assert_eq!(scales.lane("CartPole-v1"), Weight::default());
-        assert_eq!(scales.lane("my_envs:Maze"), LEARNED);
-        assert_eq!(scales.lane("gymnasium:X-v0"), Weight { cpu_milli: 500, ..LEARNED });
+        assert_eq!(scales.lane(&"CartPole-v1".into()), Weight::default());
+        assert_eq!(scales.lane(&"my_envs:Maze".into()), LEARNED);
+        assert_eq!(scales.lane(&"gymnasium:X-v0".into()), Weight { cpu_milli: 500, ..LEARNED });
         let weight = Weight { cpu_milli: 30, memory: 40 };
         scales.measure(&["gymnasium:X-v0", PONG].map(|env| (env.to_owned(), weight)).into());
-        assert_eq!(scales.lane("gymnasium:X-v0"), Weight { cpu_milli: 500, memory: 40 });
-        assert_eq!(scales.lane(PONG), Weight { cpu_milli: 30, memory: 7 }, "its own terms, not its kind's");
+        assert_eq!(scales.lane(&"gymnasium:X-v0".into()), Weight { cpu_milli: 500, memory: 40 });
+        assert_eq!(
+            scales.lane(&PONG.into()),
+            Weight { cpu_milli: 30, memory: 7 },
+            "its own terms, not its kind's"
+        );
     }
 
     #[test]
@@ -366,13 +364,13 @@ mod tests {
         let limits = |lanes| EnvTerms { max_lanes: Some(lanes), ..terms() };
         let scales = scales(0, false, &[("gymnasium:*", limits(8)), ("gymnasium:Y-v0", limits(2))]);
         let held = holding(&[("gymnasium:X-v0", 5, 4), ("gymnasium:Y-v0", 2, 2), ("CartPole-v1", 900, 0)]);
-        assert_eq!(scales.fits("gymnasium:Z-v0", 3, &held), Ok(()));
-        let over = scales.fits("gymnasium:Z-v0", 4, &held).unwrap_err();
+        assert_eq!(scales.fits(&"gymnasium:Z-v0".into(), 3, &held), Ok(()));
+        let over = scales.fits(&"gymnasium:Z-v0".into(), 4, &held).unwrap_err();
         let message = "max_lanes of `gymnasium:*` is 8: 5 in use, 4 more asked for";
         assert_eq!(over.to_string(), message);
-        let over = scales.fits("gymnasium:Y-v0", 1, &held).unwrap_err();
+        let over = scales.fits(&"gymnasium:Y-v0".into(), 1, &held).unwrap_err();
         assert_eq!(over.to_string(), "max_lanes of `gymnasium:Y-v0` is 2: 2 in use, 1 more asked for");
-        assert_eq!(scales.fits("CartPole-v1", 60_000, &held), Ok(()));
+        assert_eq!(scales.fits(&"CartPole-v1".into(), 60_000, &held), Ok(()));
     }
 
     #[test]
@@ -380,12 +378,16 @@ mod tests {
         let limits = EnvTerms { max_processes: Some(6), ..terms() };
         let scales = scales(0, false, &[("gymnasium:*", limits)]);
         let held = holding(&[("gymnasium:X-v0", 64, 4)]);
-        assert_eq!(scales.fits("gymnasium:X-v0", 2, &held), Ok(()));
-        let over = scales.fits("gymnasium:X-v0", 3, &held).unwrap_err();
+        assert_eq!(scales.fits(&"gymnasium:X-v0".into(), 2, &held), Ok(()));
+        let over = scales.fits(&"gymnasium:X-v0".into(), 3, &held).unwrap_err();
         let message = "max_processes of `gymnasium:*` is 6: 4 in use, 3 more asked for";
         assert_eq!(over.to_string(), message);
-        assert_eq!(scales.room("gymnasium:X-v0", 1024, &held), 2);
-        assert_eq!(scales.room("gymnasium:X-v0", 1024, &Holdings::default()), 1024, "one session of 4");
+        assert_eq!(scales.room(&"gymnasium:X-v0".into(), 1024, &held), 2);
+        assert_eq!(
+            scales.room(&"gymnasium:X-v0".into(), 1024, &Holdings::default()),
+            1024,
+            "one session of 4"
+        );
     }
 
     #[test]
@@ -393,14 +395,14 @@ mod tests {
         let heavy = EnvTerms { memory: Some(300 << 20), ..EnvTerms::default() };
         let (env, held) = ("Heavy-v0", holding(&[("Heavy-v0", 2, 0)]));
         let guessed = scales(1000 << 20, false, &[(env, heavy.clone())]);
-        assert_eq!(guessed.fits(env, 1, &held), Ok(()));
+        assert_eq!(guessed.fits(&env.into(), 1, &held), Ok(()));
         let message =
             "memory is 1000 MiB for all lanes: 600 MiB in use, 2 lanes of `Heavy-v0` take 600 MiB more";
-        assert_eq!(guessed.fits(env, 2, &held).unwrap_err().to_string(), message);
-        assert_eq!(guessed.fits("a:B", 60_000, &held), Ok(()), "nobody knows what it weighs");
+        assert_eq!(guessed.fits(&env.into(), 2, &held).unwrap_err().to_string(), message);
+        assert_eq!(guessed.fits(&"a:B".into(), 60_000, &held), Ok(()), "nobody knows what it weighs");
         let stated = scales(1000 << 20, true, &[(env, heavy)]);
-        assert!(stated.fits("a:B", 60_000, &held).is_err());
-        assert_eq!(stated.fits("CartPole-v1", 60_000, &held), Ok(()));
+        assert!(stated.fits(&"a:B".into(), 60_000, &held).is_err());
+        assert_eq!(stated.fits(&"CartPole-v1".into(), 60_000, &held), Ok(()));
     }
 
     proptest! {
@@ -417,20 +419,20 @@ mod tests {
                 memory: Some(1), max_lanes: Some(most.0), max_processes: Some(most.1), workers, cpu_milli: None,
             };
             let scales = scales(most.2, stated, &[("E", terms)]);
-            let (env, processes): (Arc<str>, u32) = ("E".into(), scales.processes("E", taken));
+            let (env, processes): (EnvId, u32) = ("E".into(), scales.processes(&"E".into(), taken));
             let mut held = Holdings::default();
             held.add(&env, taken, processes);
-            let room = scales.room("E", 64, &held);
+            let room = scales.room(&"E".into(), 64, &held);
             if asked <= room.min(64) {
-                prop_assert_eq!(scales.fits("E", asked, &held), Ok(()));
+                prop_assert_eq!(scales.fits(&"E".into(), asked, &held), Ok(()));
             }
             // As one session, or as one of 64 lanes after the other.
             let mut left = room;
             let mut all = held.clone();
             while left > 0 && left < u32::MAX {
                 let lanes = left.min(64);
-                prop_assert_eq!(scales.fits("E", lanes, &all), Ok(()));
-                all.add(&env, lanes, scales.processes("E", lanes));
+                prop_assert_eq!(scales.fits(&"E".into(), lanes, &all), Ok(()));
+                all.add(&env, lanes, scales.processes(&"E".into(), lanes));
                 left -= lanes;
             }
             held.remove(&env, taken, processes);

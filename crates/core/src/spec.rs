@@ -3,19 +3,31 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits::{MAX_ELEMENT_NAMES, MAX_METHODS, MAX_OBS_COLUMNS, MAX_OPTIONS};
 use crate::{
-    ColumnData, ColumnSpec, DType, MaskError, MethodSpec, ObservationSpace, OptionSpec, Role, Space,
-    bounded_list, split_mix64,
+    ColumnData, ColumnSpec, DType, EnvSource, MaskError, MethodSpec, ObservationSpace, OptionSpec, Role,
+    Space, bounded_list, split_mix64,
 };
 
 /// Everything that is known of an env without running it. There is one spec for each env id, shared by all lanes.
+///
+/// It is written with its source only where its id does not tell it, and read with what the id tells before anything else: so
+/// older recordings and messages have one too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct EnvSpec {
     /// Id of the env: Gymnasium's where it has one, e.g. `CartPole-v1`.
     pub id: String,
+    /// Where the env comes from.
+    #[serde(
+        default,
+        skip_serializing_if = "EnvSource::is_told_by_id",
+        serialize_with = "EnvSource::write",
+        deserialize_with = "EnvSource::read"
+    )]
+    pub source: EnvSource,
     /// One sentence about the env, for listings.
     pub summary: String,
     /// Space of one observation.
@@ -50,6 +62,23 @@ pub struct EnvSpec {
     /// Hash of the spec and of the states of a fixed 1,000-step run. It is a constant beside the env that a test
     /// recomputes, so that changed dynamics cannot keep the old hash.
     pub dynamics_hash: u64,
+}
+
+impl Serialize for EnvSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for EnvSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut spec = Self::deserialize(deserializer)?;
+        let told = EnvSource::of_id(&spec.id);
+        if told.is_learned() {
+            spec.source = told;
+        }
+        Ok(spec)
+    }
 }
 
 /// Whether an episode can be recomputed.
@@ -304,6 +333,7 @@ fn column(space: &Space, role: Role, names: Vec<String>) -> ColumnSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::msgpack;
 
     #[test]
     fn a_verdict_leaves_out_a_score_that_is_not_finite() {
@@ -314,14 +344,11 @@ mod tests {
         assert_eq!(Verdict::new(GameResult::None, Some(0.0)).score(), Some(0.0));
     }
 
-    #[test]
-    fn remarks_are_no_part_of_what_is_recorded_and_tell_nodes_apart() {
-        let channel = |path: &str, role| {
-            let path = path.to_owned();
-            ColumnSpec { path, dtype: DType::I64, shape: Vec::new(), names: Vec::new(), role }
-        };
-        let spec = EnvSpec {
-            id: "a:B".to_owned(),
+    /// A spec of a trivial env.
+    fn spec(id: &str, source: EnvSource) -> EnvSpec {
+        EnvSpec {
+            id: id.to_owned(),
+            source,
             summary: String::new(),
             observation_space: Space::discrete(2).into(),
             action_space: Space::discrete(2),
@@ -331,9 +358,40 @@ mod tests {
             determinism: Determinism::Deterministic,
             methods: Vec::new(),
             options: Vec::new(),
-            info_channels: vec![channel("kept", Role::Info)],
+            info_channels: Vec::new(),
             dynamics_hash: 7,
+        }
+    }
+
+    #[test]
+    fn a_spec_has_its_source_wherever_it_is_read_and_is_written_with_it_where_the_id_does_not_tell() {
+        for (id, source, is_written) in [
+            ("CartPole-v1", EnvSource::BuiltIn, false),
+            ("Corridor-v0", EnvSource::PlugIn, true),
+            ("vector:envpool:Pong-v5", EnvSource::of_id("vector:envpool:Pong-v5"), false),
+            ("bullet://Maze", EnvSource::of_id("bullet://Maze"), false),
+        ] {
+            let spec = spec(id, source);
+            let bytes = rmp_serde::to_vec_named(&spec).unwrap();
+            assert_eq!(bytes.windows(6).any(|word| word == b"source"), is_written, "{id}");
+            assert_eq!(msgpack::decode::<EnvSpec>(&bytes, bytes.len()).unwrap(), spec);
+            assert_eq!(serde_json::from_slice::<EnvSpec>(&serde_json::to_vec(&spec).unwrap()).unwrap(), spec);
+        }
+        // Whatever a peer says, an id with a colon is believed before it; and a word that is not known is as good as none.
+        let lie = serde_json::to_string(&spec("a:B", EnvSource::PlugIn)).unwrap();
+        let read = |text: &str| serde_json::from_str::<EnvSpec>(text).unwrap().source;
+        assert_eq!(read(&lie), EnvSource::of_id("a:B"));
+        assert_eq!(read(&lie.replace("a:B", "B").replace("plug_in", "moon")), EnvSource::BuiltIn);
+    }
+
+    #[test]
+    fn remarks_are_no_part_of_what_is_recorded_and_tell_nodes_apart() {
+        let channel = |path: &str, role| {
+            let path = path.to_owned();
+            ColumnSpec { path, dtype: DType::I64, shape: Vec::new(), names: Vec::new(), role }
         };
+        let info_channels = vec![channel("kept", Role::Info)];
+        let spec = EnvSpec { info_channels, ..spec("a:B", EnvSource::of_id("a:B")) };
         let of = |path| spec.clone().with_remarks(vec![channel(path, Role::Remark)]);
         assert_ne!(of("lives").dynamics_hash, spec.dynamics_hash);
         assert_ne!(of("lives").dynamics_hash, of("level").dynamics_hash);

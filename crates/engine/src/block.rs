@@ -524,7 +524,7 @@ mod tests {
 
     use super::*;
     use rollhouse_arena::{Arena, BatchColumns, Patience, Share};
-    use rollhouse_core::{Determinism, EnvSpec, Options, Outcome, Space};
+    use rollhouse_core::{Determinism, EnvSource, EnvSpec, Options, Outcome, Space};
     use rollhouse_env::{Ended, EnvEntry, InstructionSet};
 
     /// A batch env that panics in the step its first action is 1 in; its observation is the number of
@@ -567,6 +567,7 @@ mod tests {
         fn new() -> Self {
             let spec = EnvSpec {
                 id: "test/Brittle".into(),
+                source: EnvSource::BuiltIn,
                 summary: String::new(),
                 observation_space: Space::f32_box(&[0.0], &[1e9]).into(),
                 action_space: Space::discrete(2),

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use common::{act, header};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, Determinism, EnvSpec, Interruption, LaneDeadlines, LaneSet, OptionSpec,
-    OptionValue, Options, RecordRule, Space, Start,
+    AutoresetMode, ColumnMut, Determinism, EnvSource, EnvSpec, Interruption, LaneDeadlines, LaneSet,
+    OptionSpec, OptionValue, Options, RecordRule, Space, Start,
 };
 use rollhouse_engine::{Engine, EngineConfig, LaneOptions, Reset};
 use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, MakeError, Post};
@@ -194,6 +194,7 @@ fn entry(fuse: &Arc<Fuse>) -> EnvEntry {
     let level = OptionSpec { name: "level".into(), default: OptionValue::Int(0), summary: String::new() };
     let spec = EnvSpec {
         id: "test/Slow-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "finishes when it finishes".into(),
         observation_space: Space::f32_box(&[0.0], &[1e9]).into(),
         action_space: Space::discrete(2),

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use common::{act, header};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, ColumnSpec, DType, Determinism, Distribution, EnvSpec, Interruption,
-    LaneSet, MethodSpec, OptionSpec, OptionValue, Options, Outcome, RecordRule, Role, Space, Start,
+    AutoresetMode, ColumnMut, ColumnRef, ColumnSpec, DType, Determinism, Distribution, EnvSource, EnvSpec,
+    Interruption, LaneSet, MethodSpec, OptionSpec, OptionValue, Options, Outcome, RecordRule, Role, Space,
+    Start,
 };
 use rollhouse_engine::{ConfigError, Engine, EngineConfig, LaneOptions, Reset, StepError};
 use rollhouse_env::testing::{Timing, late};
@@ -226,6 +227,7 @@ fn spec() -> EnvSpec {
     let option = |name: &str, default| OptionSpec { name: name.into(), default, summary: String::new() };
     EnvSpec {
         id: "test/Panicky-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "panics in one of its methods".into(),
         observation_space: Space::f32_box(&[0.0], &[1e9]).into(),
         action_space: Space::discrete(2),

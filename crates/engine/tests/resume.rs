@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rollhouse_core::{
-    AutoresetMode, Began, ColumnData, ColumnMut, ColumnRef, Determinism, Distribution, EnvSpec, Interruption,
-    OptionValue, Options, Outcome, Past, PastEvent, PlayedActions, RecordRule, RunId, SeedSchedule, Space,
-    Start, random_bits,
+    AutoresetMode, Began, ColumnData, ColumnMut, ColumnRef, Determinism, Distribution, EnvSource, EnvSpec,
+    Interruption, OptionValue, Options, Outcome, Past, PastEvent, PlayedActions, RecordRule, RunId,
+    SeedSchedule, Space, Start, random_bits,
 };
 use rollhouse_engine::{
     Engine, EngineConfig, LaneOptions, LogEvent, Received, Reset, ResumeError, StepError,
@@ -417,6 +417,7 @@ impl Env for Ticking {
 fn lanes_whose_action_has_no_element_play_their_steps_again() {
     let spec = EnvSpec {
         id: "Ticking-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: String::new(),
         observation_space: Space::f32_box(&[0.0], &[1e9]).into(),
         action_space: Space::f32_box(&[], &[]),

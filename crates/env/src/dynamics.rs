@@ -180,6 +180,8 @@ impl Fold {
     fn spec(self, spec: &EnvSpec) -> Self {
         let EnvSpec {
             id,
+            // Its id tells it, or it is no part of what the env does.
+            source: _,
             summary: _,
             observation_space,
             action_space,

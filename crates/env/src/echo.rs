@@ -1,7 +1,7 @@
 //! Echo-v0, whose wide observation is made of the actions, for measuring transports.
 
 use rollhouse_core::{
-    ColumnMut, ColumnSpec, DType, Determinism, EnvSpec, LaneSet, Role, Space, Start, StateHasher,
+    ColumnMut, ColumnSpec, DType, Determinism, EnvSource, EnvSpec, LaneSet, Role, Space, Start, StateHasher,
 };
 
 use crate::dispatch::{Kernel, Target};
@@ -21,6 +21,7 @@ pub(crate) fn echo() -> EnvEntry {
 fn spec() -> EnvSpec {
     EnvSpec {
         id: "Echo-v0".into(),
+        source: EnvSource::BuiltIn,
         summary:
             "a 100-number observation made of 12-number actions and a count of steps, to measure transports"
                 .into(),

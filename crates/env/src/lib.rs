@@ -39,6 +39,8 @@ pub use generator::Generator;
 pub use image::{Image, ImageSize, MAX_IMAGE_SIDE, MAX_RENDER_PIXELS, RenderError};
 pub use late::{Collected, LateLanes, LateRows, Post};
 pub use per_lane::PerLane;
-pub use registry::{EnvEntry, MakeError, NEAREST, RegisterError, Registry, UnknownEnv, is_for_tests};
+pub use registry::{
+    EnvEntry, MakeError, NEAREST, RegisterError, Registry, UnknownEnv, check_spec, is_for_tests,
+};
 pub use single::{Env, StepResult};
 pub use trig::sin_cos;

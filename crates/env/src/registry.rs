@@ -75,20 +75,10 @@ impl Registry {
     /// Adds an env from outside.
     ///
     /// # Errors
-    /// If the id is taken, empty or longer than [`MAX_ENV_ID_BYTES`], or there are more than [`MAX_OBS_COLUMNS`]
-    /// observation columns or info channels, or an action mask that is none of the actions, or methods that are not such as
-    /// an env may have; nothing changes then.
+    /// If the id is taken, or as [`check_spec`]; nothing changes then.
     pub fn register(&self, entry: EnvEntry) -> Result<(), RegisterError> {
+        check_spec(&entry.spec)?;
         let id = entry.spec.id.clone();
-        if id.is_empty() || id.len() > MAX_ENV_ID_BYTES {
-            return Err(RegisterError::Length { bytes: id.len() });
-        }
-        let columns = entry.spec.obs_columns().len().max(entry.spec.info_channels.len());
-        if columns > MAX_OBS_COLUMNS {
-            return Err(RegisterError::Columns { count: columns });
-        }
-        entry.spec.check_action_mask().map_err(RegisterError::Mask)?;
-        MethodSpec::check_all(&entry.spec.methods).map_err(|source| RegisterError::Methods { source })?;
         let mut entries = self.entries.write();
         if entries.contains_key(&id) {
             return Err(RegisterError::Taken { id });
@@ -96,6 +86,33 @@ impl Registry {
         entries.insert(id, Arc::new(entry));
         Ok(())
     }
+}
+
+/// Checks what an env from outside says of itself.
+///
+/// # Errors
+/// If the id is empty, longer than [`MAX_ENV_ID_BYTES`] or none of its source, or there are more than [`MAX_OBS_COLUMNS`]
+/// observation columns or info channels, or an action mask that is none of the actions, or methods that are not such as
+/// an env may have.
+pub fn check_spec(spec: &EnvSpec) -> Result<(), RegisterError> {
+    let id = &spec.id;
+    if id.is_empty() || id.len() > MAX_ENV_ID_BYTES {
+        return Err(RegisterError::Length { bytes: id.len() });
+    }
+    if !spec.source.fits(id) {
+        let id = id.clone();
+        return Err(if spec.source.is_learned() {
+            RegisterError::Kind { id }
+        } else {
+            RegisterError::Colon { id }
+        });
+    }
+    let columns = spec.obs_columns().len().max(spec.info_channels.len());
+    if columns > MAX_OBS_COLUMNS {
+        return Err(RegisterError::Columns { count: columns });
+    }
+    spec.check_action_mask().map_err(RegisterError::Mask)?;
+    MethodSpec::check_all(&spec.methods).map_err(|source| RegisterError::Methods { source })
 }
 
 /// Returns whether an env of that id tests the machinery and is no world to train in. Such an env can be made, but is
@@ -527,6 +544,22 @@ pub enum RegisterError {
     Length {
         /// Number of bytes in the id.
         bytes: usize,
+    },
+    /// The program or a plug-in has the env, and the id is not one of theirs.
+    #[error(
+        "env id `{id}` has a colon, as have ids of Python packages and other worlds alone; give it one without"
+    )]
+    Colon {
+        /// Id of the env.
+        id: String,
+    },
+    /// The env is of a Python package or another world, and the id tells another source.
+    #[error(
+        "env id `{id}` does not name the package or kind of worlds of its env: package.module:Class or KIND://NAME"
+    )]
+    Kind {
+        /// Id of the env.
+        id: String,
     },
     /// There are more observation columns or info channels than [`MAX_OBS_COLUMNS`].
     #[error("env has {count} columns of one kind, may have at most {MAX_OBS_COLUMNS}")]

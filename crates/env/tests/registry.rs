@@ -5,7 +5,7 @@ use crate::driver;
 
 use driver::{CLASSIC, options};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
-use rollhouse_core::{LaneSet, OptionValue, Options};
+use rollhouse_core::{EnvSource, LaneSet, OptionValue, Options};
 use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, RegisterError, Registry, is_for_tests};
 
 #[test]
@@ -93,6 +93,34 @@ fn an_env_from_outside_is_found_and_a_taken_or_bad_id_is_refused() {
     assert_eq!(registry.register(idle("")), Err(RegisterError::Length { bytes: 0 }));
     let long = registry.register(idle(&"x".repeat(MAX_ENV_ID_BYTES + 1)));
     assert_eq!(long, Err(RegisterError::Length { bytes: MAX_ENV_ID_BYTES + 1 }));
+}
+
+#[test]
+fn an_id_that_does_not_fit_its_source_is_refused() {
+    let registry = Registry::empty();
+    let register = |id: &str, source: EnvSource| {
+        let mut spec = Registry::builtin().get("test/Noise-v0").unwrap().spec().clone();
+        (spec.id, spec.source) = (id.into(), source);
+        registry.register(EnvEntry::new(spec, |_, _| Ok(Box::new(Idle))))
+    };
+    let (python, foreign) = (EnvSource::of_id("my_envs:Maze"), EnvSource::of_id("bullet://Maze"));
+    for (id, source) in [
+        ("my_envs:Maze", EnvSource::BuiltIn),
+        ("my_envs:Maze", EnvSource::PlugIn),
+        ("bullet://Maze", EnvSource::PlugIn),
+        (":", EnvSource::BuiltIn),
+    ] {
+        assert_eq!(register(id, source), Err(RegisterError::Colon { id: id.into() }));
+    }
+    for (id, source) in
+        [("Maze", &python), ("other:Maze", &python), ("my_envs:Maze", &foreign), ("Maze", &foreign)]
+    {
+        assert_eq!(register(id, source.clone()), Err(RegisterError::Kind { id: id.into() }));
+    }
+    assert!(registry.ids().is_empty());
+    register("my_envs:Maze", python).unwrap();
+    register("bullet://Maze", foreign).unwrap();
+    register("Maze", EnvSource::PlugIn).unwrap();
 }
 
 #[test]

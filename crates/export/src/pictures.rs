@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rollhouse_core::EnvKind;
+use rollhouse_core::EnvSpec;
 use rollhouse_env::{Image, ImageSize, Registry};
 use rollhouse_replay::{Episode, PlayedStep, RecomputeError, RecordKind, SeekBounds, Seeker, SimulateError};
 
@@ -78,9 +78,9 @@ const LEAST_FPS: f64 = 0.25;
 
 /// Returns why the env is not drawn, where it has been recorded in another form or does not exist any more.
 fn why_none(registry: &Registry, episode: &Arc<Episode>) -> Option<RecomputeError> {
-    let id = &episode.info.run.spec.id;
+    let EnvSpec { id, source, .. } = &episode.info.run.spec;
     match registry.get(id) {
-        Err(_) if EnvKind::has_id(id) => {
+        Err(_) if source.is_learned() => {
             return Some(match episode.info.recorded() {
                 RecordKind::Full => SimulateError::NotDeterministic.into(),
                 RecordKind::ActionLog | RecordKind::Trace => {

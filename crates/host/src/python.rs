@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KWARGS_BYTES};
-use rollhouse_core::{ColumnSpec, Determinism, EnvKind, EnvSpec, LaneDeadlines, Options, Role, Space};
+use rollhouse_core::{ColumnSpec, Determinism, EnvId, EnvSpec, LaneDeadlines, Options, Role, Space};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, spec_hash};
 use serde::Serialize;
 use tracing::warn;
@@ -59,7 +59,7 @@ pub struct PythonHost {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PythonEnv {
     /// `gymnasium:ID`, `gymnasium:module:ID`, or a class as `package.module:Class`.
-    pub id: String,
+    pub id: EnvId,
     /// Arguments with which it is made.
     pub kwargs: serde_json::Map<String, serde_json::Value>,
     /// Whether it is declared deterministic; `None` leaves that to the `metadata` of its class.
@@ -92,7 +92,7 @@ impl PythonEnv {
             text => fits.then(|| serde_json::from_str(text).ok()).flatten(),
         };
         Ok(Self {
-            id: spec.id.clone(),
+            id: spec.id.as_str().into(),
             kwargs: kwargs.ok_or(PythonError::Arguments { bytes: arguments.len() })?,
             deterministic: Some(spec.determinism == Determinism::Deterministic),
             infos: PythonInfos {
@@ -241,7 +241,7 @@ impl PythonHost {
     /// # Errors
     /// [`PythonError`].
     pub fn learn(&self, env: &PythonEnv, watch: &ConnectWatch) -> Result<LearnedEnv, PythonError> {
-        if !EnvKind::has_id(&env.id) {
+        if !env.id.source().is_learned() {
             let shown = env.id.floor_char_boundary(MAX_ENV_ID_BYTES);
             return Err(PythonError::Id(env.id[..shown].to_owned()));
         }
@@ -272,7 +272,7 @@ impl PythonHost {
         let told = self.describe(env, &[], true, watch);
         let told = told.and_then(|(answer, _)| Ok(Description::read(&answer)?));
         if let Err(error) = &told {
-            warn!(env = env.id, %error, "the env does not draw itself");
+            warn!(env = %env.id, %error, "the env does not draw itself");
         }
         told.ok()?.picture
     }
@@ -324,7 +324,7 @@ impl PythonHost {
     ) -> Result<Vec<Box<dyn BatchEnv>>, PythonError> {
         let lanes = options.len();
         // A vector env has threads of its own.
-        let workers = if EnvKind::steps_together(&known.0.id) { Some(1) } else { self.workers };
+        let workers = if known.0.id.source().steps_together() { Some(1) } else { self.workers };
         let mut workforce = self.workforce(known, spread(lanes, workers), (watch, holder))?;
         options.iter().enumerate().for_each(|(lane, options)| workforce.set_options(lane, options));
         Ok(WorkerBlock::all(&Arc::new(Mutex::new(workforce)), lanes))
@@ -352,7 +352,7 @@ impl PythonHost {
         }
         host.share(bytes)?;
         let mut workforce = Workforce::new(host, record, answer.to_vec(), ranges);
-        workforce.together = EnvKind::steps_together(&env.id);
+        workforce.together = env.id.source().steps_together();
         workforce.begin().map_err(|detail| self.lost(detail))?;
         Ok(workforce)
     }
@@ -518,7 +518,8 @@ fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
         Space::Discrete(_) => Vec::new(),
     };
     EnvSpec {
-        id: env.id.clone(),
+        id: env.id.to_string(),
+        source: env.id.source().clone(),
         summary: format!("a Python env in worker processes, with Gymnasium {}", description.gymnasium),
         observation_space: description.observation,
         action_space: description.action,

@@ -126,12 +126,8 @@ fn watched_entry(
         draw: false,
     };
     let serde_json::Value::Object(kwargs) = kwargs else { panic!("arguments are a map") };
-    let env = PythonEnv {
-        id: "lanes:Counting".to_owned(),
-        kwargs,
-        deterministic: None,
-        infos: PythonInfos::default(),
-    };
+    let env =
+        PythonEnv { id: "lanes:Counting".into(), kwargs, deterministic: None, infos: PythonInfos::default() };
     Ok(Arc::new(host.learn(&env, watch)?).entry(watch))
 }
 

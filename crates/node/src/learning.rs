@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rollhouse_core::msgpack::encode;
-use rollhouse_core::{Claimant, EnvKind, EnvSpec, ShareBook, SharedBound, panic_message};
+use rollhouse_core::{Claimant, EnvId, EnvKind, EnvSpec, ShareBook, SharedBound, panic_message};
 use rollhouse_host::{
     Census, ConnectWatch, DescriptionError, LearnedEnv, PythonEnv, PythonError, PythonHost, PythonInfos,
     RefusalKind,
@@ -166,7 +166,7 @@ fn on_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 /// # Errors
 /// If the arguments are no JSON object.
 pub(crate) fn asked_for(
-    id: &str,
+    id: &EnvId,
     kwargs: &str,
     deterministic: Option<bool>,
     infos: &InfoSettings,
@@ -180,7 +180,7 @@ pub(crate) fn asked_for(
         recorded: infos.record.clone(),
         frames_every: infos.frames_every,
     };
-    Ok(PythonEnv { id: id.to_owned(), kwargs, deterministic, infos })
+    Ok(PythonEnv { id: id.clone(), kwargs, deterministic, infos })
 }
 
 /// Returns a refusal of the worker as trainers are told it. What would be refused by every node is not tried on others.
@@ -264,17 +264,21 @@ mod tests {
     }
 
     fn numbered(number: usize) -> PythonEnv {
-        asked_for("gymnasium:X-v0", &format!("{{\"n\": {number}}}"), None, &InfoSettings::default()).unwrap()
+        asked_for(&"gymnasium:X-v0".into(), &format!("{{\"n\": {number}}}"), None, &InfoSettings::default())
+            .unwrap()
     }
 
     #[test]
     fn arguments_are_a_json_object_and_their_order_does_not_matter() {
-        let one = asked_for("a:B", r#"{"x": 1, "y": [2]}"#, None, &InfoSettings::default()).unwrap();
-        assert_eq!(one, asked_for("a:B", r#"{"y":[2],"x":1}"#, None, &InfoSettings::default()).unwrap());
-        assert_eq!(asked_for("a:B", "", None, &InfoSettings::default()).unwrap().kwargs.len(), 0);
+        let one = asked_for(&"a:B".into(), r#"{"x": 1, "y": [2]}"#, None, &InfoSettings::default()).unwrap();
+        assert_eq!(
+            one,
+            asked_for(&"a:B".into(), r#"{"y":[2],"x":1}"#, None, &InfoSettings::default()).unwrap()
+        );
+        assert_eq!(asked_for(&"a:B".into(), "", None, &InfoSettings::default()).unwrap().kwargs.len(), 0);
         for wrong in ["[]", "1", "{", "null", "{\"x\": NaN}"] {
             assert_eq!(
-                asked_for("a:B", wrong, None, &InfoSettings::default()).unwrap_err().code,
+                asked_for(&"a:B".into(), wrong, None, &InfoSettings::default()).unwrap_err().code,
                 RefusalCode::BadRequest,
                 "{wrong}"
             );

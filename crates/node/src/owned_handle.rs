@@ -619,7 +619,7 @@ mod tests {
             pool_lanes: 1,
             replaces: false,
             settings: LaneSettings {
-                env: "test/Faulty-v0".to_owned(),
+                env: "test/Faulty-v0".into(),
                 env_kwargs: String::new(),
                 deterministic: None,
                 infos: Default::default(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rollhouse_core::{AutoresetMode, Claimant, EnvKind, Goal, Options, RecordRule, RunId, StepColumns};
+use rollhouse_core::{AutoresetMode, Claimant, Goal, Options, RecordRule, RunId, StepColumns};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::ConnectWatch;
@@ -198,7 +198,7 @@ fn engine_config(open: &OpenSession, options: Options) -> EngineConfig {
 fn check_infos(entry: &EnvEntry, settings: &LaneSettings) -> Result<(), Refusal> {
     let bad = |message: String| Err(Refusal::new(RefusalCode::BadRequest, message));
     let env = settings.env.escape_debug();
-    if !EnvKind::has_id(&settings.env) && !settings.infos.record.is_empty() {
+    if !entry.spec().source.is_learned() && !settings.infos.record.is_empty() {
         return bad(format!("infos.record: `{env}` is no Python env; what it says of a step is recorded"));
     }
     if settings.infos.frames_every > 0 && entry.render_size().is_none() {

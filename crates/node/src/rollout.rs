@@ -5,7 +5,9 @@ mod first_done;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{AutoresetMode, EnvKind, Goal, Interruption, Options, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{
+    AutoresetMode, EnvSource, Goal, Interruption, Options, RecordRule, RunId, SeedSchedule,
+};
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
@@ -55,7 +57,7 @@ impl Rollout {
     /// Describes a rollout of a whole run in which every episode is seeded from `seed`, its lane and its number. Its
     /// hang deadline is [`HANG_DEADLINE`].
     pub fn new(env: Arc<EnvEntry>, engine: EngineConfig, seed: u64, policy: Builtin, goal: Goal) -> Self {
-        let (autoreset, schedule) = Self::modes(&env.spec().id, engine.autoreset, seed);
+        let (autoreset, schedule) = Self::modes(&env.spec().source, engine.autoreset, seed);
         let engine = EngineConfig { autoreset, schedule, ..engine };
         let (run_lanes, connecting) = (engine.lanes, ConnectWatch::default());
         Self { env, run_lanes, engine, seed, policy, goal, hang_deadline: HANG_DEADLINE, connecting }
@@ -63,8 +65,8 @@ impl Rollout {
 
     /// Returns how lanes of an env are reset in a rollout that would be in that mode, and what their episodes start from: a seed
     /// of each episode's own. Lanes that step together are reset by their env, in its next step, and draw on.
-    pub fn modes(env: &str, mode: AutoresetMode, run_seed: u64) -> (AutoresetMode, SeedSchedule) {
-        if EnvKind::steps_together(env) {
+    pub fn modes(env: &EnvSource, mode: AutoresetMode, run_seed: u64) -> (AutoresetMode, SeedSchedule) {
+        if env.steps_together() {
             return (AutoresetMode::NextStep, SeedSchedule::Continue);
         }
         (mode, SeedSchedule::PerEpisode { run_seed })
@@ -147,12 +149,12 @@ impl Rollout {
         cancel: &Cancel,
     ) -> Result<(), Ended> {
         if !cancel.is_cancelled() {
-            let together = EnvKind::steps_together(&self.env.spec().id);
+            let together = self.env.spec().source.steps_together();
             let seed = self.seed.wrapping_add(u64::from(self.engine.first_lane));
             // Those are seeded once.
             engine.reset(&if together { Reset::seeded(seed, self.engine.lanes) } else { Reset::all() })?;
         }
-        if self.env.is_late() && !EnvKind::steps_together(&self.env.spec().id) {
+        if self.env.is_late() && !self.env.spec().source.steps_together() {
             let (first_lane, goal) = (self.engine.first_lane, self.goal);
             return FirstDone::new(engine, policy, first_lane, goal)?.play(progress, cancel);
         }

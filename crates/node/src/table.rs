@@ -129,7 +129,7 @@ impl<H: Clone> SessionTable<H> {
                 format!("{} lanes asked for, {} of {} are free", open.lanes, self.free(), self.capacity);
             return Err(Refusal::busy(message, ROOM_RETRY_MS));
         }
-        let env = open.settings.weighed_env();
+        let env = &open.settings.weighed_env();
         let over = |over: OverBudget| Refusal::busy(over.to_string(), ROOM_RETRY_MS);
         self.scales.fits(env, open.lanes, &self.held).map_err(over)?;
         self.places.take(open).map_err(|over| Refusal::busy(over.to_string(), ROOM_RETRY_MS))?;
@@ -137,7 +137,7 @@ impl<H: Clone> SessionTable<H> {
         if open.incarnation.term > self.seen.term {
             self.seen = SeenTerm { term: open.incarnation.term, boot: 0 };
         }
-        self.held.add(&env.into(), open.lanes, processes);
+        self.held.add(env, open.lanes, processes);
         let cancel = Cancel::default();
         let session = NodeSession::new(self.lease, open.settings.collect.is_none());
         let (cancelled, connecting) = (cancel.clone(), ConnectWatch::default());
@@ -536,7 +536,7 @@ impl<H: Clone> SessionTable<H> {
     fn remove(&mut self, id: SessionId) {
         self.version += 1;
         if let Some(entry) = self.entries.remove(&id) {
-            self.held.remove(entry.open.settings.weighed_env(), entry.open.lanes, entry.processes);
+            self.held.remove(&entry.open.settings.weighed_env(), entry.open.lanes, entry.processes);
             self.places.give_back(&entry.open);
         }
     }

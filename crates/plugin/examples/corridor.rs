@@ -4,8 +4,8 @@
 //! rollhouse-env and rollhouse-plugin as dependencies.
 
 use rollhouse_core::{
-    ColumnMut, ColumnRef, Determinism, EnvSpec, GameResult, MethodSpec, OptionSpec, OptionValue, Options,
-    Space, StateHasher, Verdict,
+    ColumnMut, ColumnRef, Determinism, EnvSource, EnvSpec, GameResult, MethodSpec, OptionSpec, OptionValue,
+    Options, Space, StateHasher, Verdict,
 };
 use rollhouse_env::{CallError, Env, EnvEntry, Generator, MakeError, StepResult};
 
@@ -96,6 +96,7 @@ fn show(cell: i64, obs: &mut [ColumnMut<'_>]) {
 fn spec(methods: Vec<MethodSpec>, options: Vec<OptionSpec>) -> EnvSpec {
     EnvSpec {
         id: "example/Corridor-v0".to_owned(),
+        source: EnvSource::BuiltIn,
         summary: "walk to the end of a slippery corridor".to_owned(),
         observation_space: Space::f32_box(&[0.0], &[f32::INFINITY]).into(),
         action_space: Space::discrete(2),

@@ -1,7 +1,7 @@
 //! A plug-in in Rust with a `BatchEnv`, which is all lanes of a block: the corridor of `corridor.rs` without options.
 
 use rollhouse_core::{
-    ColumnMut, Determinism, EnvSpec, GameResult, LaneSet, Space, Start, StateHasher, Verdict,
+    ColumnMut, Determinism, EnvSource, EnvSpec, GameResult, LaneSet, Space, Start, StateHasher, Verdict,
 };
 use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, Generator};
 
@@ -86,6 +86,7 @@ fn show(cell: i64, obs: &mut [ColumnMut<'_>], lane: usize) {
 rollhouse_plugin::export_envs!({
     let spec = EnvSpec {
         id: "example/Corridors-v0".to_owned(),
+        source: EnvSource::BuiltIn,
         summary: "walk to the end of a slippery corridor".to_owned(),
         observation_space: Space::f32_box(&[0.0], &[f32::INFINITY]).into(),
         action_space: Space::discrete(2),

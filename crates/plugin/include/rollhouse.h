@@ -151,7 +151,7 @@ typedef struct rollhouse_method {
 typedef struct rollhouse_description {
     uint32_t size;
     uint32_t deterministic;             /* 1: start and actions decide everything, bit by bit; 0: something else does too */
-    const char *id;                     /* e.g. "my/Maze-v0"; at most 128 bytes */
+    const char *id;                     /* e.g. "my/Maze-v0"; at most 128 bytes, no colon */
     const char *summary;                /* one sentence, for listings */
     const rollhouse_space *observation; /* one space, with its parts behind it; at most 64 columns */
     const rollhouse_space *action;      /* one space, with its parts behind it */

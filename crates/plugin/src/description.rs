@@ -12,8 +12,8 @@ use rollhouse_core::limits::{
     MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH,
 };
 use rollhouse_core::{
-    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, MethodSpec,
-    ObservationSpace, OptionSpec, OptionValue, Role, SequenceSpace, Space, TextSpace,
+    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSource, EnvSpec,
+    MethodSpec, ObservationSpace, OptionSpec, OptionValue, Role, SequenceSpace, Space, TextSpace,
 };
 use rollhouse_env::ImageSize;
 
@@ -90,6 +90,7 @@ fn read(functions: &Functions, from: &abi::Description) -> Result<Described, Des
     };
     let spec = EnvSpec {
         id: text(from.id, MAX_ENV_ID_BYTES, "id")?,
+        source: EnvSource::PlugIn,
         summary: text(from.summary, MAX_TEXT_BYTES, "summary")?,
         observation_space,
         action_space,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::{fs, ptr, thread};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use rollhouse_core::{Determinism, EnvSpec, MethodSpec, panic_message};
-use rollhouse_env::{EnvEntry, InstructionSet, RegisterError, dynamics_hash};
+use rollhouse_core::{Determinism, EnvSpec, panic_message};
+use rollhouse_env::{EnvEntry, InstructionSet, check_spec, dynamics_hash};
 
 use crate::abi::{MAX_ENVS, SYMBOL, Table, VERSION};
 use crate::block::{Functions, OwnGenerators, PluginBlock, PluginEnv, Showing, States};
@@ -143,20 +143,18 @@ pub(crate) fn checked(table: &Table) -> Result<Functions, PluginFault> {
     })
 }
 
-/// Refuses an env whose plug-in lacks what its description needs, or whose mask or methods are such as no env may have.
+/// Refuses an env whose plug-in lacks what its description needs, or that says of itself what no env may.
 fn check_functions(functions: &Functions, found: &Described) -> Result<(), PluginFault> {
     if found.drawn.is_some() && functions.showing.render.is_none() {
         return Err(PluginFault::Missing { function: "render", why: "an env with a picture's size needs" });
     }
-    found.spec.check_action_mask().map_err(|error| PluginFault::Register(RegisterError::Mask(error)))?;
+    check_spec(&found.spec).map_err(PluginFault::Register)?;
     if found.spec.action_mask().is_some() && functions.first_infos.is_none() {
         return Err(PluginFault::Missing {
             function: "first_infos",
             why: "an env with an action mask needs",
         });
     }
-    let methods = MethodSpec::check_all(&found.spec.methods);
-    methods.map_err(|source| PluginFault::Register(RegisterError::Methods { source }))?;
     if !found.spec.methods.is_empty() && functions.call.is_none() {
         return Err(PluginFault::Missing { function: "call", why: "an env with methods needs" });
     }

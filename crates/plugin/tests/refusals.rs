@@ -41,6 +41,7 @@ fn each_fault_of_table_and_description_is_refused_by_name() {
         ("ENDLESS_ID", "`id` is no text of 1 to 128 bytes"),
         ("ID_IN_LATIN_1", "`id` is no text of 1 to 128 bytes"),
         ("ID_WITH_ESCAPES", "`id` is no text of 1 to 128 bytes"),
+        ("ID_WITH_A_COLON", "env id `my_envs:Maze` has a colon"),
         ("OBSERVATION_COUNT", "`observation` has 4000000000, may have at most 512"),
         ("NO_OBSERVATION", "`observation_count` is 0, must be larger"),
         ("NULL_OBSERVATION", "`observation` is NULL"),

@@ -14,7 +14,7 @@ use rollhouse_client::{
     Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RemoteDisk, RequestError, Transport,
     run_named, trust_of,
 };
-use rollhouse_core::{AutoresetMode, Determinism, EnvKind, OptionValue, UnknownAutoreset};
+use rollhouse_core::{AutoresetMode, Determinism, OptionValue, UnknownAutoreset};
 use rollhouse_wire::{CertificateFiles, InfoSettings, Spread};
 use serde::{Deserialize, Serialize};
 
@@ -211,7 +211,7 @@ impl Asked {
         let mut request = PoolRequest::new(id, self.lanes);
         let settings = &mut request.settings;
         (settings.env_kwargs, settings.deterministic, settings.options) = (arguments, deterministic, options);
-        settings.infos = InfoSettings { numbers: EnvKind::has_id(id), record, frames_every };
+        settings.infos = InfoSettings { numbers: settings.env.source().is_learned(), record, frames_every };
         let mode = self.autoreset.parse();
         settings.autoreset =
             mode.map_err(|error: UnknownAutoreset| PyValueError::new_err(error.to_string()))?;

@@ -98,6 +98,7 @@ pub(crate) fn image_size(py: Python<'_>, (width, height): (usize, usize)) -> PyR
 pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<'py, PyDict>> {
     let EnvSpec {
         id,
+        source: _,
         summary,
         observation_space,
         action_space,

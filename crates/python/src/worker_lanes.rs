@@ -12,8 +12,8 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{
-    AutoresetMode, ColumnSpec, DeadlineSettings, Determinism, EnvSpec, LaneDeadlines, LaneState, MethodSpec,
-    OptionSpec, Space,
+    AutoresetMode, ColumnSpec, DeadlineSettings, Determinism, EnvSource, EnvSpec, LaneDeadlines, LaneState,
+    MethodSpec, OptionSpec, Space,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_host::{
@@ -613,6 +613,7 @@ fn spec(
         Space::Discrete(_) => Vec::new(),
     };
     Ok(EnvSpec {
+        source: EnvSource::of_id(&id),
         id,
         summary: "a Python env".to_owned(),
         observation_space,

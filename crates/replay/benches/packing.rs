@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_core::{
-    BoxSpace, ColumnRef, DType, Determinism, EnvSpec, LaneSet, Options, RecordRule, RunId, SeedSchedule,
-    Space, Start,
+    BoxSpace, ColumnRef, DType, Determinism, EnvSource, EnvSpec, LaneSet, Options, RecordRule, RunId,
+    SeedSchedule, Space, Start,
 };
 use rollhouse_replay::{PolicyInfo, RealDisk, Recorder, RecorderConfig, Row, RunHeader};
 
@@ -96,6 +96,7 @@ fn header(shape: &[usize]) -> RunHeader {
     };
     let spec = EnvSpec {
         id: "bench/Images-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: String::new(),
         observation_space: Space::Box(pixels).into(),
         action_space: Space::discrete(6),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use divan::counter::ItemsCount;
 use rollhouse_core::{
-    ColumnRef, Determinism, EnvSpec, GameResult, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule,
-    Space, Start, split_mix64,
+    ColumnRef, Determinism, EnvSource, EnvSpec, GameResult, LaneSet, Options, Outcome, RecordRule, RunId,
+    SeedSchedule, Space, Start, split_mix64,
 };
 use rollhouse_replay::{
     BlockRecorder, End, PolicyInfo, RealDisk, Recorder, RecorderConfig, Row, RunHeader, RunRecorder,
@@ -21,6 +21,7 @@ fn main() {
 fn header(lanes: u32, schedule: SeedSchedule) -> RunHeader {
     let spec = EnvSpec {
         id: "CartPole-v1".into(),
+        source: EnvSource::BuiltIn,
         summary: String::new(),
         observation_space: Space::f32_box(&[-4.8; 4], &[4.8; 4]).into(),
         action_space: Space::discrete(2),

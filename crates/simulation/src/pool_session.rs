@@ -105,7 +105,7 @@ impl PoolSession {
     pub(crate) fn new(recipe: &Arc<Recipe>, grant: &Grant, registry: &Registry, seed: u64) -> Self {
         let open = &recipe.open;
         let made_of = MadeOf::new(recipe, grant, registry, seed);
-        let late = open.settings.env == LATE_ENV;
+        let late = *open.settings.env == *LATE_ENV;
         let some = late.then(|| FirstDone::new(grant.lanes, &made_of.layout));
         Self {
             session: made_of.session(grant.clone()),

@@ -16,7 +16,7 @@ pub(crate) fn a_pool(owner: &str, ctx: &mut Context<'_>) -> OpenPool {
         pool: pool_id_of(owner, RunId::from_u128(id)),
         lanes: ctx.random.within(1, 9) as u32,
         settings: LaneSettings {
-            env: if ctx.random.chance(LATE_PER_MILLE) { LATE_ENV } else { ENV }.to_owned(),
+            env: if ctx.random.chance(LATE_PER_MILLE) { LATE_ENV } else { ENV }.into(),
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),

@@ -215,7 +215,7 @@ fn open() -> OpenSession {
         pool_lanes: LANES as u32,
         replaces: false,
         settings: LaneSettings {
-            env: "CartPole-v1".to_owned(),
+            env: "CartPole-v1".into(),
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),

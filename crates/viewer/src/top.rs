@@ -334,7 +334,7 @@ impl Top {
             keys: vec![
                 SortBy::Text(name.clone()),
                 SortBy::Text(node.clone()),
-                SortBy::Text(report.env.clone()),
+                SortBy::Text(report.env.to_string()),
                 SortBy::Text(report.owner.clone()),
                 number(f64::from(report.lanes)),
                 number(steps.unwrap_or(-1.0)),

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use rollhouse_core::limits::MAX_ENV_ID_BYTES;
-use rollhouse_core::{Budget, Interruption, Weight, bounded_text, bounded_text_or_none, cut_sentence};
+use rollhouse_core::{Budget, EnvId, Interruption, Weight, bounded_text, bounded_text_or_none, cut_sentence};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{MAX_DETAIL_BYTES, MAX_OWNER_BYTES, MAX_TRANSPORT_BYTES, MAX_WHY_BYTES};
@@ -266,8 +265,8 @@ pub struct SessionReport {
     #[serde(deserialize_with = "bounded_text::<MAX_OWNER_BYTES, _>")]
     pub owner: String,
     /// Id of its env.
-    #[serde(deserialize_with = "bounded_text::<MAX_ENV_ID_BYTES, _>")]
-    pub env: String,
+    #[serde(deserialize_with = "EnvId::bounded")]
+    pub env: EnvId,
     /// Number of its first lane in the pool.
     pub first_lane: u32,
     /// Number of its lanes.
@@ -420,7 +419,7 @@ mod tests {
             session,
             incarnation,
             owner: "ada".to_owned(),
-            env: "CartPole-v1".to_owned(),
+            env: "CartPole-v1".into(),
             first_lane: 0,
             lanes: 1,
             pool_lanes: 1,
@@ -436,7 +435,7 @@ mod tests {
         let shown = ReplayReport { episode: long(), state: rollhouse_core::LaneState::Paused };
         for bad in [
             SessionReport { owner: long(), ..report.clone() },
-            SessionReport { env: long(), ..report.clone() },
+            SessionReport { env: long().into(), ..report.clone() },
             SessionReport { transport: Some(long()), ..report.clone() },
             SessionReport { replay: Some(shown), ..report },
         ] {

@@ -242,6 +242,7 @@ mod tests {
     fn action() -> ColumnSpec {
         let spec = rollhouse_core::EnvSpec {
             id: "x".into(),
+            source: rollhouse_core::EnvSource::BuiltIn,
             summary: String::new(),
             observation_space: Space::f32_box(&[0.0], &[1.0]).into(),
             action_space: Space::f32_box(&[0.0; 3], &[1.0; 3]),

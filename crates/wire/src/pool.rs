@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{
-    AutoresetMode, ColumnSpec, EnvSpec, Goal, OptionValue, RecordRule, RunId, SeedSchedule, StepColumns,
-    bounded_list,
+    AutoresetMode, ColumnSpec, EnvId, EnvSpec, Goal, OptionValue, RecordRule, RunId, SeedSchedule,
+    StepColumns, bounded_list,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::{Incarnation, ReplayOf, Secret};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LaneSettings {
     /// Id of the env, e.g. `CartPole-v1`.
-    pub env: String,
+    pub env: EnvId,
     /// Arguments with which an env is made that nodes learn when it is asked for: a JSON object as text. Empty stands for
     /// none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -77,8 +77,8 @@ impl InfoSettings {
 impl LaneSettings {
     /// Returns the env by which the lanes weigh. A recorded episode that is shown weighs next to nothing, whatever its env:
     /// an empty text stands for it.
-    pub const fn weighed_env(&self) -> &str {
-        if self.replay.is_some() { "" } else { self.env.as_str() }
+    pub fn weighed_env(&self) -> EnvId {
+        if self.replay.is_some() { EnvId::from("") } else { self.env.clone() }
     }
 }
 

@@ -174,7 +174,7 @@ mod tests {
             session: id(index),
             incarnation: Incarnation { term: 1, counter },
             owner: "ada".to_owned(),
-            env: "CartPole-v1".to_owned(),
+            env: "CartPole-v1".into(),
             first_lane: 0,
             lanes: 1,
             pool_lanes: 1,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rollhouse_core::msgpack::Message;
-use rollhouse_core::{BoxSpace, DType, Determinism, EnvSpec, Space};
+use rollhouse_core::{BoxSpace, DType, Determinism, EnvSource, EnvSpec, Space};
 use rollhouse_wire::limits::{
     MAX_COMMAND_BYTES, MAX_CONTROL_BYTES, MAX_FRAME_BYTES, MAX_METHOD_BYTES, MAX_SIDECAR_BYTES,
 };
@@ -119,6 +119,7 @@ fn spec() -> EnvSpec {
     };
     EnvSpec {
         id: "Example-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: String::new(),
         observation_space: Space::Box(bounds).into(),
         action_space: Space::discrete(2),

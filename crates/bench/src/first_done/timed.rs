@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, Determinism, EnvSpec, LaneSet, Options, Space, Start};
+use rollhouse_core::{ColumnMut, Determinism, EnvSource, EnvSpec, LaneSet, Options, Space, Start};
 use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, Post};
 
 pub(super) const ID: &str = "bench/Timed-v0";
@@ -76,6 +76,7 @@ impl LateLanes for Timed {
 pub(super) fn entry(first: Duration) -> EnvEntry {
     let spec = EnvSpec {
         id: ID.into(),
+        source: EnvSource::BuiltIn,
         summary: String::new(),
         observation_space: Space::f32_box(&[0.0], &[1.0]).into(),
         action_space: Space::discrete(2),

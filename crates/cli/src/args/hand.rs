@@ -102,7 +102,7 @@ pub(crate) struct HandArgs {
 pub(crate) struct PlayEnvArgs {
     /// The env: one of `rollhouse envs`, gymnasium:ID, or package.module:Class in Python
     #[arg(value_name = "ENV")]
-    pub(crate) env: String,
+    pub(crate) env: rollhouse_core::EnvId,
     /// Seed of the episodes: the same seed begins the same ones [default: drawn and shown]
     #[arg(long, value_name = "S", value_parser = number::any::<u64>)]
     pub(crate) seed: Option<u64>,

@@ -49,7 +49,7 @@ pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
 
 fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
     // As on one machine: every lane takes a step in every batch.
-    let (autoreset, seeds) = Rollout::modes(&args.env, AutoresetMode::SameStep, seed);
+    let (autoreset, seeds) = Rollout::modes(args.env.source(), AutoresetMode::SameStep, seed);
     let collect = Collect { policy: args.policy.name().to_owned(), seed, goal, leased: !args.detach };
     let settings = LaneSettings {
         env: args.env.clone(),

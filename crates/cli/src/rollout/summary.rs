@@ -124,7 +124,7 @@ impl RolloutSummary {
         nodes.sort_unstable();
         nodes.dedup();
         Self {
-            env: args.env.clone(),
+            env: args.env.to_string(),
             run: run.to_string(),
             seed,
             policy: args.policy.name(),

@@ -30,7 +30,7 @@ impl Store {
             full: info.recorded().has_observations(),
         };
         Ok(LaneSettings {
-            env: info.env().to_owned(),
+            env: info.env().into(),
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),

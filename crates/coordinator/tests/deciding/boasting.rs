@@ -39,7 +39,7 @@ prop_compose! {
             session: SessionId { pool: RunId::from_u128(POOL.as_u128() + pool), index: index % 8 },
             incarnation: Incarnation { term, counter },
             owner: "ada".to_owned(),
-            env: "CartPole-v1".to_owned(),
+            env: "CartPole-v1".into(),
             first_lane,
             lanes,
             pool_lanes,

@@ -21,7 +21,7 @@ fn claim(owner: &str, pool: RunId, counter: u64, lanes: u32) -> SessionReport {
         session: SessionId { pool, index: 0 },
         incarnation: Incarnation { term: 1, counter },
         owner: owner.to_owned(),
-        env: spec().id,
+        env: spec().id.into(),
         first_lane: 0,
         lanes,
         pool_lanes: lanes,

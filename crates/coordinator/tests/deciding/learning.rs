@@ -11,7 +11,7 @@ const ENV: &str = "gymnasium:CartPole-v1";
 
 fn of(env: &str, env_kwargs: &str, lanes: u32) -> OpenPool {
     let pool = open_pool(lanes);
-    let settings = LaneSettings { env: env.to_owned(), env_kwargs: env_kwargs.to_owned(), ..pool.settings };
+    let settings = LaneSettings { env: env.into(), env_kwargs: env_kwargs.to_owned(), ..pool.settings };
     OpenPool { settings, ..pool }
 }
 
@@ -50,6 +50,18 @@ fn an_env_is_asked_for_where_all_kinds_that_its_id_tells_are_hosted() {
     let mut stage = Stage::new(1, &["none"]);
     let refusal = open(&mut stage, of(ENV, "", 1)).unwrap_err();
     assert!(refusal.message.contains("python.interpreter"), "{refusal}");
+}
+
+#[test]
+fn worlds_of_another_kind_are_asked_of_the_nodes_that_register_it() {
+    let mut stage = Stage::new(1, &["none"]);
+    stage.join_learning("python", &["gymnasium:*", "trial:*"], 5);
+    let refusal = open(&mut stage, of("trial://Maze", "", 1)).unwrap_err();
+    assert_eq!(refusal.code, RefusalCode::NotFound);
+    assert!(refusal.message.contains("no node hosts worlds of the kind `trial://*`"), "{refusal}");
+    stage.join_learning("worlds", &["trial://*"], 5);
+    let request = OpenPool { pool: RunId::from_u128(8), ..of("trial://Maze", "{}", 1) };
+    assert_eq!(nodes(&open(&mut stage, request).unwrap()), ["worlds"]);
 }
 
 #[test]

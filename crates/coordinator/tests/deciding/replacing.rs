@@ -140,7 +140,7 @@ fn the_end_of_a_placement_before_the_one_that_the_owner_has_ends_nothing() {
             session: SessionId { pool: POOL, index: grant.index },
             incarnation: earlier,
             owner: "ada".to_owned(),
-            env: spec().id,
+            env: spec().id.into(),
             first_lane: 0,
             lanes: grant.lanes,
             pool_lanes: 2,

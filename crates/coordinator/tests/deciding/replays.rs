@@ -52,7 +52,7 @@ fn an_action_log_that_no_node_recomputes_is_refused_with_both_hashes() {
     }
     assert!(stage.opened.is_empty());
     let mut unknown = replay(9, false);
-    unknown.settings.env = "Nothing-v0".to_owned();
+    unknown.settings.env = "Nothing-v0".into();
     assert_eq!(open(&mut stage, unknown).unwrap_err().code, RefusalCode::NotFound);
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn open_pool(lanes: u32) -> OpenPool {
         pool: POOL,
         lanes,
         settings: LaneSettings {
-            env: "CartPole-v1".to_owned(),
+            env: "CartPole-v1".into(),
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),
@@ -215,9 +215,10 @@ impl Stage {
             // A recorded episode is shown as it was recorded.
             spec.dynamics_hash =
                 request.settings.replay.as_ref().map_or(spec.dynamics_hash, |of| of.dynamics);
-            if request.settings.env != spec.id {
+            let env = &request.settings.env;
+            if **env != *spec.id {
                 spec.dynamics_hash = self.learned[node];
-                spec.id.clone_from(&request.settings.env);
+                (spec.id, spec.source) = (env.to_string(), env.source().clone());
             }
             let replay = request.settings.replay.is_some() && !self.old.contains(&node);
             Ok(Box::new(SessionOpened { spec, lease_ms: 30_000, replay }))

@@ -362,7 +362,7 @@ pub fn pool_of(owner: &str, lanes: u32) -> OpenPool {
         pool: new_pool_id(owner),
         lanes,
         settings: LaneSettings {
-            env: "CartPole-v1".to_owned(),
+            env: "CartPole-v1".into(),
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),

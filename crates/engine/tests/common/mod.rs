@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Determinism, EnvSpec, OptionSpec, OptionValue, Options, RecordRule,
-    RunId, Space, StateHasher,
+    AutoresetMode, ColumnMut, ColumnRef, Determinism, EnvSource, EnvSpec, OptionSpec, OptionValue, Options,
+    RecordRule, RunId, Space, StateHasher,
 };
 use rollhouse_engine::{Engine, EngineConfig};
 use rollhouse_env::{Env, EnvEntry, Generator, MakeError, StepResult};
@@ -67,6 +67,7 @@ pub(crate) fn counter_that(refuses: impl Fn(i64) -> bool + Send + Sync + 'static
     };
     let spec = EnvSpec {
         id: "test/Counter-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "counts its steps".into(),
         observation_space: Space::f32_box(&[0.0], &[1e9]).into(),
         action_space: Space::discrete(8),

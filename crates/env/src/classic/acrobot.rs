@@ -1,6 +1,6 @@
 //! Acrobot-v1, in which a pendulum of two links is swung up by a torque between the links.
 
-use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, Space};
+use rollhouse_core::{Determinism, EnvSource, EnvSpec, LANE_BIT, LaneSet, Space};
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
@@ -29,6 +29,7 @@ fn spec() -> EnvSpec {
     ];
     EnvSpec {
         id: "Acrobot-v1".into(),
+        source: EnvSource::BuiltIn,
         summary: "swing the tip of a two-link pendulum above a line".into(),
         observation_space: Space::f32_box(&high.map(|bound| -bound), &high).into(),
         action_space: Space::discrete(3),

@@ -1,7 +1,9 @@
 //! CartPole-v1, in which a pole stands on a cart that is pushed left or right.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Options, Space};
+use rollhouse_core::{
+    Determinism, EnvSource, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Options, Space,
+};
 
 use crate::block::{self, Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
@@ -28,6 +30,7 @@ fn spec() -> EnvSpec {
     options.extend(reset_bound_options("each element of the first state", -0.05, 0.05));
     EnvSpec {
         id: "CartPole-v1".into(),
+        source: EnvSource::BuiltIn,
         summary: "keep a pole upright on a cart that is pushed left or right".into(),
         observation_space: Space::f32_box(&high.map(|bound| -bound), &high).into(),
         action_space: Space::discrete(2),

@@ -1,7 +1,9 @@
 //! MountainCar-v0, in which a car too weak for its hill is pushed left, right or not at all.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Options, Space};
+use rollhouse_core::{
+    Determinism, EnvSource, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Options, Space,
+};
 
 use crate::block::{self, Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, float, reset_bound_options};
@@ -29,6 +31,7 @@ fn spec() -> EnvSpec {
     options.extend(reset_bound_options("the first position", -0.6, -0.4));
     EnvSpec {
         id: "MountainCar-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "drive a car up a hill it can only climb with a run-up".into(),
         observation_space: Space::f32_box(&low, &high).into(),
         action_space: Space::discrete(3),

@@ -7,7 +7,7 @@
 //! result.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Space};
+use rollhouse_core::{Determinism, EnvSource, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Space};
 
 use super::mountain_car::Params;
 use crate::block::{Block, Dynamics, Row};
@@ -37,6 +37,7 @@ fn spec() -> EnvSpec {
     options.extend(reset_bound_options("the first position", -0.6, -0.4));
     EnvSpec {
         id: "MountainCarContinuous-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "drive a car up a hill with little force".into(),
         observation_space: Space::f32_box(&low, &high).into(),
         action_space: Space::f32_box(&[-1.0], &[1.0]),

@@ -1,7 +1,7 @@
 //! Pendulum-v1, in which a pendulum is swung up and held by a limited torque.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Determinism, EnvSpec, LaneSet, OptionSpec, OptionValue, Options, Space};
+use rollhouse_core::{Determinism, EnvSource, EnvSpec, LaneSet, OptionSpec, OptionValue, Options, Space};
 
 use crate::block::{self, Block, Dynamics, Row};
 use crate::bounds::float;
@@ -26,6 +26,7 @@ fn spec() -> EnvSpec {
     };
     EnvSpec {
         id: "Pendulum-v1".into(),
+        source: EnvSource::BuiltIn,
         summary: "swing a pendulum up and keep it upright".into(),
         observation_space: Space::f32_box(&high.map(|bound| -bound), &high).into(),
         action_space: Space::f32_box(&[-MAX_TORQUE], &[MAX_TORQUE]),

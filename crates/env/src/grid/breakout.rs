@@ -10,8 +10,8 @@
 //! paddle.
 
 use rollhouse_core::{
-    Bounds, BoxSpace, ColumnMut, DType, Determinism, EnvSpec, LaneSet, OptionSpec, OptionValue, Options,
-    Space, Start,
+    Bounds, BoxSpace, ColumnMut, DType, Determinism, EnvSource, EnvSpec, LaneSet, OptionSpec, OptionValue,
+    Options, Space, Start,
 };
 
 use super::game::{BOTTOM, BRICK_ROWS, Game, Move, SIDE, STATE};
@@ -29,6 +29,7 @@ pub(crate) fn breakout() -> EnvEntry {
 fn spec() -> EnvSpec {
     EnvSpec {
         id: "GridBreakout-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "break bricks with a ball and a paddle on 10 x 10 cells, seen as an image".into(),
         observation_space: Space::Box(BoxSpace {
             low: Bounds::all(0.0, PIXELS),

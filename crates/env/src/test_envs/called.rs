@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use rollhouse_core::{ColumnMut, ColumnRef, Determinism, EnvSpec, MethodSpec, Space, StateHasher};
+use rollhouse_core::{ColumnMut, ColumnRef, Determinism, EnvSource, EnvSpec, MethodSpec, Space, StateHasher};
 
 use super::faulty::write;
 use crate::{CallError, Env, EnvEntry, Generator, StateError, StepResult};
@@ -16,6 +16,7 @@ fn spec() -> EnvSpec {
     const NUMBER: &str = r#"{"type": "number", "minimum": -100, "maximum": 100}"#;
     EnvSpec {
         id: "test/Called-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "for tests of the machinery: a walk on a line whose lanes can be asked and moved by calls"
             .into(),
         observation_space: Space::f32_box(&[-f32::INFINITY], &[f32::INFINITY]).into(),

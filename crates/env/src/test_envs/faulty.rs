@@ -1,8 +1,8 @@
 //! test/Faulty-v0, a random walk that panics or blocks when its options say so.
 
 use rollhouse_core::{
-    ColumnMut, ColumnRef, Determinism, EnvSpec, GameResult, OptionSpec, OptionValue, Options, Space,
-    StateHasher, Verdict,
+    ColumnMut, ColumnRef, Determinism, EnvSource, EnvSpec, GameResult, OptionSpec, OptionValue, Options,
+    Space, StateHasher, Verdict,
 };
 
 use crate::{Env, EnvEntry, Generator, MakeError, StateError, StepResult};
@@ -27,6 +27,7 @@ fn spec() -> EnvSpec {
     };
     EnvSpec {
         id: "test/Faulty-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "for tests of the machinery: a random walk that panics or blocks when told to".into(),
         observation_space: Space::f32_box(&[-f32::INFINITY], &[f32::INFINITY]).into(),
         action_space: Space::discrete(2),

@@ -1,8 +1,8 @@
 //! test/Masked-v0, a walk whose infos say which actions it takes.
 
 use rollhouse_core::{
-    ColumnMut, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, GameResult, Role, Space, StateHasher,
-    Verdict,
+    ColumnMut, ColumnRef, ColumnSpec, DType, Determinism, EnvSource, EnvSpec, GameResult, Role, Space,
+    StateHasher, Verdict,
 };
 
 use super::faulty::write;
@@ -16,6 +16,7 @@ pub(crate) fn masked() -> EnvEntry {
 fn spec() -> EnvSpec {
     EnvSpec {
         id: "test/Masked-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "for tests of the machinery: a corridor of cells, in each of which two of four actions are allowed".into(),
         observation_space: Space::f32_box(&[0.0], &[CELLS as f32]).into(),
         action_space: Space::discrete(ACTIONS as u64),

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use rollhouse_core::{
-    ColumnMut, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, Role, Space, StateHasher,
+    ColumnMut, ColumnRef, ColumnSpec, DType, Determinism, EnvSource, EnvSpec, Role, Space, StateHasher,
 };
 
 use super::faulty::write;
@@ -17,6 +17,7 @@ pub(crate) fn noise() -> EnvEntry {
 fn spec() -> EnvSpec {
     EnvSpec {
         id: "test/Noise-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "for tests of the machinery: a random walk driven by the operating system's entropy".into(),
         observation_space: Space::f32_box(&[-f32::INFINITY], &[f32::INFINITY]).into(),
         action_space: Space::discrete(2),

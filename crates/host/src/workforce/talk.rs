@@ -142,7 +142,7 @@ pub(super) const AHEAD: u64 = 32;
 #[cfg(test)]
 mod tests {
     use rollhouse_arena::SharedMemory;
-    use rollhouse_core::{Determinism, EnvSpec, Space};
+    use rollhouse_core::{Determinism, EnvSource, EnvSpec, Space};
 
     use super::*;
     use crate::record::Record;
@@ -150,6 +150,7 @@ mod tests {
     fn record() -> (Record, SharedMemory, usize) {
         let record = Record::of_talking(&EnvSpec {
             id: "Talking".into(),
+            source: EnvSource::BuiltIn,
             summary: String::new(),
             observation_space: Space::f32_box(&[0.0; 3], &[1.0; 3]).into(),
             action_space: Space::discrete(2),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{Claimant, EnvKind, RecordRule};
+use rollhouse_core::{Claimant, RecordRule};
 use rollhouse_host::{Holder, PythonEnv};
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
@@ -106,7 +106,7 @@ impl Hosting {
             None => {
                 let LaneSettings { env, env_kwargs, deterministic, infos, .. } = &open.settings;
                 match &self.learning {
-                    Some(learning) if EnvKind::has_id(env) && self.registry.get(env).is_err() => {
+                    Some(learning) if env.source().is_learned() && self.registry.get(env).is_err() => {
                         let env = asked_for(env, env_kwargs, *deterministic, infos)?;
                         Ok(Wanted::Learned(Arc::clone(learning), env))
                     }

@@ -25,7 +25,7 @@ pub(crate) fn open(env: &str) -> OpenSession {
         pool_lanes: 1,
         replaces: false,
         settings: LaneSettings {
-            env: env.to_owned(),
+            env: env.into(),
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef, EnvKind};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef};
 use rollhouse_engine::{Engine, Glance, Received};
 use rollhouse_replay::Frame;
 use rollhouse_wire::LaneFrame;
@@ -214,7 +214,7 @@ fn tape_of(engine: &mut Engine, filmed: &Filmed) -> Option<Tape> {
     let obs = obs_of(engine, filmed)?;
     let spec = engine.entry().spec();
     let form = ColumnData::zeros(spec.action_column().dtype, 0);
-    let hides_state = EnvKind::has_id(&spec.id) || glance.state.is_none() && engine.outstanding() == 0;
+    let hides_state = spec.source.is_learned() || glance.state.is_none() && engine.outstanding() == 0;
     let begin = match glance {
         Glance { position: Some(position), state: Some(state), hash: Some(hash), .. } => {
             StepBegin { step: glance.steps, total_reward: glance.total_reward, position, state, hash, obs }

@@ -27,7 +27,7 @@ fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {
         pool_lanes: lanes,
         replaces: false,
         settings: LaneSettings {
-            env: env.to_owned(),
+            env: env.into(),
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),

@@ -27,7 +27,7 @@ fn open(index: u32, counter: u64, lanes: u32) -> OpenSession {
         pool_lanes: lanes,
         replaces: false,
         settings: LaneSettings {
-            env: "CartPole-v1".to_owned(),
+            env: "CartPole-v1".into(),
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),

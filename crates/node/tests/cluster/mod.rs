@@ -367,7 +367,7 @@ pub fn session_of(owner: &str, pool: u128, env: &str, lanes: u32) -> OpenSession
         pool_lanes: lanes,
         replaces: false,
         settings: LaneSettings {
-            env: env.to_owned(),
+            env: env.into(),
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),

@@ -67,6 +67,8 @@ static const rollhouse_description *describe(uint32_t env) {
     d.id = "Stra\xdf" "e-v0";
 #elif defined FAULT_ID_WITH_ESCAPES
     d.id = "\x1b[2J";
+#elif defined FAULT_ID_WITH_A_COLON
+    d.id = "my_envs:Maze";
 #elif defined FAULT_OBSERVATION_COUNT
     d.observation_count = 4000000000u;
 #elif defined FAULT_NO_OBSERVATION

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
 from rollhouse.errors import UnknownEnvError
+from rollhouse.lookup import is_learned
 from rollhouse.native_env import (
     NAMESPACE,
     NativeVectorEnv,
@@ -183,7 +184,7 @@ def make_vec(
         UnknownEnvError, OptionsError, ValueError: The message names the argument, its value and what was wanted.
         RecordingError: The data folder cannot be written.
     """
-    if ":" in id:
+    if is_learned(id):
         from rollhouse import hosted
 
         shared = {

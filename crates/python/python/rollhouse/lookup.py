@@ -50,9 +50,15 @@ REGISTERING = {
 """Modules that register envs when they are imported, by how the ids of these begin."""
 
 
+def is_learned(name: str) -> bool:
+    """Returns whether a name is one of an env that is made elsewhere than in Rollhouse or a plug-in: by Python in worker processes, or by
+    nodes that learn it. Ids of others have no colon."""
+    return ":" in name
+
+
 def is_vector(name: str) -> bool:
     """Returns whether a name is one of a vector env: ``vector:package:ID``. A package that is called vector has one colon less."""
-    return name.startswith(VECTOR) and ":" in name.removeprefix(VECTOR)
+    return name.startswith(VECTOR) and is_learned(name.removeprefix(VECTOR))
 
 
 def find(name: str, load: Callable[[str], Any] = importlib.import_module, packages: Iterable[str] = ()) -> EnvSpec:

@@ -17,7 +17,7 @@ from rollhouse.errors import RefusedError, UnknownEnvError, UnknownOptionError
 from rollhouse.hosted.layout import check_frames, info_channels
 from rollhouse.hosted.together_lanes import Together
 from rollhouse.leaving_out import ARGUMENT
-from rollhouse.lookup import is_vector
+from rollhouse.lookup import is_learned, is_vector
 from rollhouse.native_env import NAMESPACE, lane_options_of, merged_options, option_of, plain, positive, render_size_of
 from rollhouse.record_rule import record_rule
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
@@ -90,7 +90,7 @@ class PoolOptions:
         for name in ("threads", "data"):
             if given.pop(name, None) is not None:
                 raise ValueError(f"{name} cannot be given for lanes of a cluster")
-        if ":" in self.id:
+        if is_learned(self.id):
             named = {name: value for name, value in given.items() if name != "options" and not _is_distribution(value)}
         if twice := sorted(named.keys() & (self.env_kwargs or {}).keys()):
             raise TypeError(f"env_kwargs: {', '.join(twice)} stands there and by name")

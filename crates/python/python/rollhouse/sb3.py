@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode
 import rollhouse
 from rollhouse.hosted import of_id
 from rollhouse.info_layout import lane_info
+from rollhouse.lookup import is_learned
 from rollhouse.masks import choices_of, flat
 from rollhouse.sb3_lane import Lane
 from rollhouse.vector import VectorEnv, rows_at
@@ -63,7 +64,7 @@ def make_vec_env(
         raise TypeError(f"{', '.join(sorted(fixed))}: decided by Stable-Baselines3")
     arguments.update(autoreset_mode=AutoresetMode.SAME_STEP, info_layout="gymnasium")
     options = dict(env_kwargs or {})
-    if callable(env_id) or ":" in env_id:
+    if callable(env_id) or is_learned(env_id):
         name, fn = (None, env_id) if callable(env_id) else (env_id, of_id(env_id, options))
         made_with = options if callable(env_id) else {}
         lanes: list[Any] = [functools.partial(Lane.make, lane, fn, wrapper_class, made_with) for lane in range(n_envs)]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, EnvKind, EpisodeName, GameResult, LaneSet, Outcome, Verdict};
+use rollhouse_core::{ColumnMut, EpisodeName, GameResult, LaneSet, Outcome, Verdict};
 use rollhouse_env::{Ended, Kernel, Target};
 
 use crate::check::verification::{Verification, not_simulated, ready};
@@ -91,7 +91,7 @@ impl<'a> Relive<'a> {
         run.recorded == RecordKind::ActionLog
             && planes
             && !run.spec.has_changing_methods()
-            && !EnvKind::has_id(&run.spec.id)
+            && !run.spec.source.is_learned()
             && lanes.all(|lane| run.options_index(lane) == options)
     }
 

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use rollhouse_core::{EnvKind, EnvSpec, EpisodeName, Options};
+use rollhouse_core::{EnvSpec, EpisodeName, Options};
 
 use crate::code::run_record::RunInfo;
 use crate::play::divergence::{Divergence, Value, differs};
@@ -52,7 +52,7 @@ pub(crate) fn not_simulated(why: &SimulateError, name: EpisodeName, spec: &EnvSp
     let (first_divergence, note) = match why {
         SimulateError::Dynamics { recorded, now } => {
             let (recorded, now) = (Value::Hash(*recorded), Value::Hash(*now));
-            let note = EnvKind::has_id(&spec.id).then(|| ANOTHER.to_owned());
+            let note = spec.source.is_learned().then(|| ANOTHER.to_owned());
             (Some(differs(0, 0, "dynamics", recorded, now)), note)
         }
         SimulateError::NotHosted { .. } => (None, Some(NOT_HERE.to_owned())),

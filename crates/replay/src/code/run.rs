@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use rollhouse_core::{
-    Determinism, EnvKind, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, split_mix64,
-};
+use rollhouse_core::{Determinism, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, split_mix64};
 use serde::{Deserialize, Serialize};
 
 /// The header of a run: everything that its episodes share.
@@ -66,7 +64,7 @@ impl RecordKind {
     pub fn of(rule: RecordRule, spec: &EnvSpec) -> Self {
         match (rule, spec.determinism) {
             (_, Determinism::NonDeterministic) => Self::Full,
-            (_, Determinism::Deterministic) if EnvKind::has_id(&spec.id) => Self::Trace,
+            (_, Determinism::Deterministic) if spec.source.is_learned() => Self::Trace,
             (RecordRule::Trace, Determinism::Deterministic) => Self::Trace,
             (RecordRule::All | RecordRule::None | RecordRule::Sample { .. }, Determinism::Deterministic) => {
                 Self::ActionLog
@@ -143,6 +141,7 @@ impl Sampling {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollhouse_core::EnvSource;
 
     fn kept(probability: f64) -> usize {
         let sampling = Sampling::new(RunId::from_u128(77 << 70 | 5), RecordRule::Sample { probability });
@@ -167,7 +166,7 @@ mod tests {
         let entry = rollhouse_env::Registry::builtin().get("CartPole-v1").unwrap();
         let mut spec = entry.spec().clone();
         assert_eq!(RecordKind::of(RecordRule::All, &spec), RecordKind::ActionLog);
-        spec.id = "gymnasium:CartPole-v1".to_owned();
+        spec.source = EnvSource::of_id("gymnasium:CartPole-v1");
         for rule in [RecordRule::All, RecordRule::Trace, RecordRule::Sample { probability: 0.5 }] {
             assert_eq!(RecordKind::of(rule, &spec), RecordKind::Trace);
         }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rollhouse_core::EnvKind;
 use rollhouse_env::{EnvEntry, Registry};
 
 use crate::code::run_record::RunInfo;
@@ -30,7 +29,7 @@ impl<'a> Envs<'a> {
 
     /// Returns whether an env is one of a Python package, which is hosted for as long as its episodes are stepped.
     pub(crate) fn hosts(self, run: &RunInfo) -> bool {
-        self.learn.is_some() && EnvKind::has_id(&run.spec.id) && self.registry.get(&run.spec.id).is_err()
+        self.learn.is_some() && run.spec.source.is_learned() && self.registry.get(&run.spec.id).is_err()
     }
 
     /// Returns the env of a run, if it is still the recorded one.
@@ -40,7 +39,7 @@ impl<'a> Envs<'a> {
     pub fn entry_of(self, run: &RunInfo) -> Result<Arc<EnvEntry>, SimulateError> {
         let entry = match (self.registry.get(&run.spec.id), self.learn) {
             (Ok(entry), _) => entry,
-            (Err(error), _) if !EnvKind::has_id(&run.spec.id) => return Err(SimulateError::Unknown(error)),
+            (Err(error), _) if !run.spec.source.is_learned() => return Err(SimulateError::Unknown(error)),
             (Err(_), Some(learn)) => learn(run).map_err(SimulateError::Learn)?,
             (Err(_), None) => return Err(SimulateError::NotHosted { env: run.spec.id.clone() }),
         };

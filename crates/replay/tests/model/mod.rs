@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollhouse_core::{
-    BoxSpace, ColumnData, ColumnRef, ColumnSpec, CompositeSpace, DType, Determinism, EnvSpec, GameResult,
-    Interruption, LaneSet, Options, Outcome, RecordRule, Role, RunId, SeedSchedule, Space, Start, StepColumn,
-    StepColumns, split_mix64,
+    BoxSpace, ColumnData, ColumnRef, ColumnSpec, CompositeSpace, DType, Determinism, EnvSource, EnvSpec,
+    GameResult, Interruption, LaneSet, Options, Outcome, RecordRule, Role, RunId, SeedSchedule, Space, Start,
+    StepColumn, StepColumns, split_mix64,
 };
 use rollhouse_replay::{
     Beside, BlockRecorder, Disk, End, Episode, PolicyInfo, Query, Recorder, RecorderConfig, Replays, Row,
@@ -126,6 +126,7 @@ impl Shape {
         }
         EnvSpec {
             id: "test/Model-v0".into(),
+            source: EnvSource::BuiltIn,
             summary: "a model".into(),
             observation_space: if self.images {
                 CompositeSpace::Dict { spaces: both }.into()

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use rollhouse_core::{
-    AutoresetMode, BoxSpace, Budget, ColumnSpec, DType, Determinism, EnvSpec, EnvTerms, Goal, OptionSpec,
-    OptionValue, RecordRule, RunId, SeedSchedule, Space, Weight, Workers,
+    AutoresetMode, BoxSpace, Budget, ColumnSpec, DType, Determinism, EnvSource, EnvSpec, EnvTerms, Goal,
+    OptionSpec, OptionValue, RecordRule, RunId, SeedSchedule, Space, Weight, Workers,
 };
 use rollhouse_wire::{
     Collect, Incarnation, LaneFrame, LanePosition, LaneSettings, NodeLoad, Register, Secret, SessionCounts,
@@ -119,6 +119,7 @@ pub(super) fn spec() -> EnvSpec {
     };
     EnvSpec {
         id: "Example-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "an example".into(),
         observation_space: Space::Box(bounds).into(),
         action_space: Space::discrete(2),

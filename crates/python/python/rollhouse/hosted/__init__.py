@@ -179,7 +179,7 @@ def of_id(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None = No
         ValueError: It is no such id.
         gymnasium.error.Error: Nothing is registered under it.
     """
-    if ":" not in id:
+    if not lookup.is_learned(id):
         raise ValueError(f"{id!r} is no id of a Python env: those are gymnasium:ID, gymnasium:module:ID and package.module:name")
     kwargs = dict(kwargs)
     if lookup.is_vector(id):
