@@ -131,7 +131,7 @@ pub(crate) fn host_envs(
         census: Some(census.clone()),
     };
     let registry = plugins::registry(&plugins.0, hosting)?;
-    started.python = python_envs::of_node(python, lane_deadlines, census);
+    started.providers = python_envs::of_node(python, lane_deadlines, census);
     started.budget.budget = budget::of_node(budget, python, &registry)?;
     started.registry = Arc::new(registry);
     Ok(())

@@ -1,4 +1,4 @@
-//! Python environments of this machine.
+//! Environments that this machine learns: what provides them, and how Python is found.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -11,8 +11,8 @@ use rollhouse_core::limits::{CONNECT_DEADLINE, CONNECT_RETRIES};
 use rollhouse_core::{EnvId, LaneDeadlines};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::{
-    Census, Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost,
-    PythonInfos, RecordedEnvs, RefusalKind,
+    Census, Connect, ConnectWatch, EnvProviders, EnvRequest, InfoRequest, Launcher, LearnError, LearnReason,
+    PythonHost, RecordedEnvs,
 };
 use rollhouse_replay::{Envs, LearnEnv, RunInfo};
 
@@ -31,15 +31,15 @@ pub(crate) fn of_id(
     watch: &ConnectWatch,
 ) -> Result<Arc<EnvEntry>, Failure> {
     if id.source().is_learned() {
-        let env = PythonEnv {
+        let env = EnvRequest {
             id: id.clone(),
             kwargs: python.env_kwargs.clone().unwrap_or_default(),
             deterministic: python.deterministic.then_some(true),
-            infos: PythonInfos::default(),
+            infos: InfoRequest::default(),
         };
-        let host = PythonHost { draw, ..host(&python.hosting) };
-        let learned = host.learn(&env, watch).map_err(|error| failure(&error))?;
-        return Ok(Arc::new(Arc::new(learned).entry(watch)));
+        let learned = providers(&python.hosting, draw).learn_in_time(&env, watch);
+        let entry = learned.and_then(|env| env.entry(watch, None)).map_err(|error| failure(&error))?;
+        return Ok(Arc::new(entry));
     }
     if let Some(name) = python.given() {
         let message = format_args!("{name} is for Python environments, and {id} is none");
@@ -58,7 +58,7 @@ pub(crate) fn of_recordings(args: &HostingArgs, draw: bool) -> Result<Option<Rec
                 // Where something else takes what is logged, it takes this as well.
                 let _begun = Logging::begin_warnings("replay");
             }
-            Ok(Some(RecordedEnvs::new(PythonHost { draw, ..host(args) })))
+            Ok(Some(RecordedEnvs::new(providers(args, draw))))
         }
         (None, Some(name)) => {
             let message = format_args!("{name} is for Python environments, which need --python as well");
@@ -85,10 +85,10 @@ pub(crate) fn envs<'a>(registry: &'a Registry, learn: Option<&'a LearnEnv<'a>>) 
     }
 }
 
-/// Returns how this machine hosts Python envs.
-fn host(args: &HostingArgs) -> PythonHost {
+/// Returns what provides envs to a command that learns them itself, and whether they `draw` themselves.
+fn providers(args: &HostingArgs, draw: bool) -> EnvProviders {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    PythonHost {
+    EnvProviders::from(PythonHost {
         interpreter: args.python.clone().unwrap_or_else(|| "python3".into()),
         allow: ["gymnasium"]
             .into_iter()
@@ -105,20 +105,18 @@ fn host(args: &HostingArgs) -> PythonHost {
         launcher: Launcher::new(cores.max(2)),
         memory: args.worker_memory,
         census: None,
-        draw: false,
-    }
+        draw,
+    })
 }
 
-/// Returns how a node hosts Python envs, whose processes are counted in that census; `None` if its settings name no
+/// Returns what provides envs to a node, whose processes are counted in that census: Python, if its settings name an
 /// interpreter.
-pub(crate) fn of_node(
-    settings: &Python,
-    lane_deadlines: LaneDeadlines,
-    census: &Census,
-) -> Option<PythonHost> {
-    let interpreter = settings.interpreter.as_ref().map(OsString::from)?;
+pub(crate) fn of_node(settings: &Python, lane_deadlines: LaneDeadlines, census: &Census) -> EnvProviders {
+    let Some(interpreter) = settings.interpreter.as_ref().map(OsString::from) else {
+        return EnvProviders::new([]);
+    };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Some(PythonHost {
+    EnvProviders::from(PythonHost {
         interpreter,
         allow: settings.allow.0.clone(),
         // Bounded by the type of the setting.
@@ -167,20 +165,21 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const MAX_PATH_BYTES: u64 = 4096;
 
 /// Makes the failure of an env that cannot be hosted, with the way to mend it.
-pub(crate) fn failure(error: &PythonError) -> Failure {
-    let hint = match error {
-        PythonError::NoPackage { .. } => {
+pub(crate) fn failure(error: &LearnError) -> Failure {
+    let hint = match error.reason() {
+        LearnReason::NotInstalled => {
             "install the package there (`pip install ./crates/python` in the repository, or the wheel of a release), or name \
              another interpreter by --python"
         }
-        PythonError::Lost { .. } => "--python names the interpreter",
-        PythonError::Description(DescriptionError::Refused(refusal)) => match refusal.kind {
-            RefusalKind::NotAllowed => "--allow PACKAGE permits it",
-            RefusalKind::ConnectFailed => "--connect-retries says how often it tries again",
-            RefusalKind::KwargsRefused => "--env-kwargs has them, as a JSON object",
-            _ => return Failure::of(Status::Failed, error),
-        },
-        _ => return Failure::of(Status::Failed, error),
+        LearnReason::Lost => "--python names the interpreter",
+        LearnReason::NotAllowed => "--allow PACKAGE permits it",
+        LearnReason::NotConnected => "--connect-retries says how often it tries again",
+        LearnReason::Arguments => "--env-kwargs has them, as a JSON object",
+        LearnReason::NotFound
+        | LearnReason::Request
+        | LearnReason::Late
+        | LearnReason::Unsupported
+        | LearnReason::Internal => return Failure::of(Status::Failed, error),
     };
     Failure::of(Status::Failed, error).hint(hint)
 }

@@ -17,7 +17,8 @@
 //! that runs inside the worker: a node hosts Python workers through this crate without an interpreter of its
 //! own.
 //!
-//! [`PythonHost`] makes env entries of it: lanes that finish when they finish, stepped by workers in Python, to which all
+//! Envs that are learned when one is asked for have an [`EnvProvider`]. [`PythonHost`] is the one of Python packages. It makes
+//! env entries of a host: lanes that finish when they finish, stepped by workers in Python, to which all
 //! is said in JSON and in shared memory. What a worker says or writes is checked before it is believed.
 //!
 //! [`PluginHost`] does the same for plug-ins that are not trusted. Their workers run [`serve_plugin`] and step blocks of
@@ -38,6 +39,7 @@
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
+//! | learning | own thread `rollhouse-learn` of a command, while an env is learned | runs to its end; nobody waits longer for it than its provider promises | the env is refused with the reason |
 //! | watch | thread `rollhouse-watch` of the worker process | ends with the process | ends the process and what it started, as it does when the parent is gone |
 //!
 //! Not a goal: other operating systems than Linux. Start reading at [`Supervisor`], which decides, then [`Host`], which
@@ -62,6 +64,7 @@ mod log;
 mod message;
 mod plugin;
 mod process;
+mod provider;
 mod python;
 mod record;
 mod recorded;
@@ -85,7 +88,8 @@ pub use launcher::Launcher;
 pub use link::{Command, Link, MAX_TOLD};
 pub use message::MAX_MESSAGE_BYTES;
 pub use plugin::{PluginHost, serve_plugin};
-pub use python::{LearnedEnv, PythonEnv, PythonError, PythonHost, PythonInfos};
+pub use provider::{EnvProvider, EnvProviders, EnvRequest, InfoRequest, LearnError, LearnReason, LearnedEnv};
+pub use python::{PythonError, PythonHost};
 pub use record::Places;
 pub use recorded::{MAX_KNOWN, RecordedEnvs};
 pub use remarks::{BadInfo, MAX_INFO_BYTES, MAX_INFOS};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KWARGS_BYTES};
-use rollhouse_core::{ColumnSpec, Determinism, EnvId, EnvSpec, LaneDeadlines, Options, Role, Space};
+use rollhouse_core::limits::{LAUNCHES_OF_OPENING, MAX_DEADLINE, MAX_ENV_ID_BYTES};
+use rollhouse_core::{Determinism, EnvId, EnvKind, EnvSource, EnvSpec, LaneDeadlines, Options, Space};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, spec_hash};
 use serde::Serialize;
 use tracing::warn;
@@ -16,11 +16,12 @@ use tracing::warn;
 use crate::census::{Census, Holder};
 use crate::config::{Environment, HostConfig, Output, Program};
 use crate::connect_watch::{Connect, ConnectWatch};
-use crate::description::{ActionMask, Description, DescriptionError, MAX_ANSWER_BYTES};
+use crate::description::{ActionMask, Description, DescriptionError, MAX_ANSWER_BYTES, RefusalKind};
 use crate::error::HostError;
 use crate::hashing::hash_bytes;
 use crate::host::{Host, Reply, Until, WorkerEvent};
 use crate::launcher::Launcher;
+use crate::provider::{EnvProvider, EnvRequest, LearnError, LearnReason, LearnedEnv};
 use crate::record::{Places, Record};
 use crate::remarks::{self, BadInfo, InfoHello, Remarks};
 use crate::spread::spread;
@@ -53,71 +54,6 @@ pub struct PythonHost {
     /// Whether envs that can draw themselves are made so that they do (`render_mode="rgb_array"`), unless their arguments say
     /// how. What they are is the same.
     pub draw: bool,
-}
-
-/// A Python env that is asked for.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PythonEnv {
-    /// `gymnasium:ID`, `gymnasium:module:ID`, or a class as `package.module:Class`.
-    pub id: EnvId,
-    /// Arguments with which it is made.
-    pub kwargs: serde_json::Map<String, serde_json::Value>,
-    /// Whether it is declared deterministic; `None` leaves that to the `metadata` of its class.
-    pub deterministic: Option<bool>,
-    /// What its lanes give of its infos.
-    pub infos: PythonInfos,
-}
-
-/// What lanes give of a Python env's infos. They are numbers, and arrays of them.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct PythonInfos {
-    /// Whether a step is tried, to give what the env says in it and in the reset before.
-    pub are_learned: bool,
-    /// Infos of each step that are part of what the env is, and are recorded with it: info channels.
-    pub recorded: Vec<ColumnSpec>,
-    /// Of every how many-th step its lanes have a picture for recordings; 0 for none.
-    pub frames_every: u64,
-}
-
-impl PythonEnv {
-    /// Returns the env that a run was recorded of, by its spec and arguments. That it is declared deterministic is believed
-    /// as it is of anybody who asks: it is tried out.
-    ///
-    /// # Errors
-    /// [`PythonError::Arguments`].
-    pub fn recorded(spec: &EnvSpec, arguments: &str) -> Result<Self, PythonError> {
-        let fits = arguments.len() <= MAX_ENV_KWARGS_BYTES;
-        let kwargs = match arguments {
-            "" => Some(serde_json::Map::new()),
-            text => fits.then(|| serde_json::from_str(text).ok()).flatten(),
-        };
-        Ok(Self {
-            id: spec.id.as_str().into(),
-            kwargs: kwargs.ok_or(PythonError::Arguments { bytes: arguments.len() })?,
-            deterministic: Some(spec.determinism == Determinism::Deterministic),
-            infos: PythonInfos {
-                are_learned: false,
-                recorded: spec
-                    .info_channels
-                    .iter()
-                    .filter(|channel| channel.role == Role::Info)
-                    .cloned()
-                    .collect(),
-                frames_every: 0,
-            },
-        })
-    }
-}
-
-impl PythonEnv {
-    /// Returns the arguments as a JSON object; an empty text if there are none.
-    fn arguments(&self) -> String {
-        if self.kwargs.is_empty() {
-            String::new()
-        } else {
-            serde_json::to_string(&self.kwargs).unwrap_or_default()
-        }
-    }
 }
 
 /// Reason for which a Python env cannot be hosted.
@@ -155,24 +91,22 @@ pub enum PythonError {
         /// Number of lanes that were asked for.
         lanes: usize,
     },
-    /// The arguments that were recorded with it are none.
-    #[error(
-        "{bytes} bytes of arguments were recorded, which are no JSON object of at most {MAX_ENV_KWARGS_BYTES} bytes"
-    )]
-    Arguments {
-        /// Number of bytes that were recorded.
-        bytes: usize,
-    },
     /// The workers could not be started.
     #[error("workers could not be started")]
     Host(#[from] HostError),
 }
 
+/// Returns the arguments as a JSON object; an empty text if there are none.
+fn arguments(env: &EnvRequest) -> String {
+    // Nothing in them can fail to be written: their keys are texts.
+    if env.kwargs.is_empty() { String::new() } else { serde_json::to_string(&env.kwargs).unwrap_or_default() }
+}
+
 /// A Python env that a worker has described.
 #[derive(Debug)]
-pub struct LearnedEnv {
+struct PythonEnv {
     host: PythonHost,
-    env: PythonEnv,
+    env: EnvRequest,
     spec: EnvSpec,
     /// Answer that every worker has to give.
     answer: Vec<u8>,
@@ -180,29 +114,20 @@ pub struct LearnedEnv {
     drawn: Option<(ImageSize, u32)>,
 }
 
-impl LearnedEnv {
-    /// Returns what the env is.
-    pub const fn spec(&self) -> &EnvSpec {
-        &self.spec
-    }
-
+impl PythonEnv {
     /// Returns the entry that makes lanes of the env in workers of their own, whose connecting shows in `watch`. Its lanes
     /// are late. Making them blocks for as long as workers take to make envs, at most until the launch deadline and, of
     /// those that connect, the connect deadline. It fails if a worker fails. So does trying options
-    /// ([`EnvEntry::check_drawn`]), of an env that declares some: a worker begins an episode with each set that is new.
-    pub fn entry(self: &Arc<Self>, watch: &ConnectWatch) -> EnvEntry {
-        self.entry_for(watch, None)
-    }
-
-    /// Returns the entry as [`LearnedEnv::entry`] does, whose workers are a session's: they count as its owner's in the census.
-    pub fn entry_for(self: &Arc<Self>, watch: &ConnectWatch, holder: Option<Holder>) -> EnvEntry {
+    /// ([`EnvEntry::check_drawn`]), of an env that declares some: a worker begins an episode with each set that is new. Its
+    /// workers are a session's: they count as its holder's in the census.
+    fn entry(self: &Arc<Self>, watch: &ConnectWatch, holder: Option<Holder>) -> EnvEntry {
         let refused = |error| MakeError::Refused { source: Box::new(error) };
         let (learned, connecting, holder) = (Arc::clone(self), watch.clone(), holder.map(Arc::new));
         let entry = EnvEntry::late(self.spec.clone(), move |options| {
-            let LearnedEnv { host, env, spec, answer, .. } = &*learned;
+            let PythonEnv { host, env, spec, answer, .. } = &*learned;
             host.blocks((env, spec, answer), options, (&connecting, holder.clone())).map_err(refused)
         });
-        let entry = entry.with_arguments(self.env.arguments());
+        let entry = entry.with_arguments(arguments(&self.env));
         let entry = match self.drawn {
             Some((size, images_per_second)) => entry.drawn(size, images_per_second),
             None => entry,
@@ -214,7 +139,7 @@ impl LearnedEnv {
         let tried = Tried::new(Options::check(&self.spec.options, &[]).unwrap_or_default());
         let (learned, watch) = (Arc::clone(self), watch.clone());
         entry.with_tried_options(move |options| {
-            let LearnedEnv { host, env, .. } = &*learned;
+            let PythonEnv { host, env, .. } = &*learned;
             let begin = |new: &[Options]| {
                 Ok(Description::read(&host.describe(env, new, false, &watch)?.0).map(drop)?)
             };
@@ -223,14 +148,65 @@ impl LearnedEnv {
     }
 }
 
+impl EnvProvider for PythonHost {
+    fn kinds(&self) -> Vec<EnvKind> {
+        self.allow.iter().filter_map(|package| EnvKind::of_package(package)).collect()
+    }
+
+    fn has(&self, id: &EnvId) -> bool {
+        matches!(id.source(), EnvSource::Python { .. })
+    }
+
+    /// Each launch and each connecting has a deadline of its own, and waits for its turn besides.
+    fn learn_within(&self) -> Duration {
+        LAUNCHES_OF_OPENING * 2 * MAX_DEADLINE
+    }
+
+    fn learn(&self, asked: &EnvRequest, watch: &ConnectWatch) -> Result<LearnedEnv, LearnError> {
+        let env = Arc::new(self.described(asked, watch)?);
+        Ok(LearnedEnv::new(env.spec.clone(), move |watch, holder| env.entry(watch, holder)))
+    }
+
+    fn connect_watch(&self) -> ConnectWatch {
+        self.census.as_ref().map_or_else(ConnectWatch::default, Census::connect_watch)
+    }
+}
+
+impl From<PythonError> for LearnError {
+    fn from(error: PythonError) -> Self {
+        let reason = match &error {
+            PythonError::Id(_) => LearnReason::NotFound,
+            PythonError::Infos(_) => LearnReason::Request,
+            PythonError::Description(DescriptionError::Refused(refused)) => match refused.kind {
+                RefusalKind::NotAllowed => LearnReason::NotAllowed,
+                RefusalKind::ImportFailed => LearnReason::NotFound,
+                RefusalKind::KwargsRefused => LearnReason::Arguments,
+                RefusalKind::OptionsRefused => LearnReason::Request,
+                RefusalKind::ConnectFailed => LearnReason::NotConnected,
+                RefusalKind::MakeFailed
+                | RefusalKind::SpaceNotSupported
+                | RefusalKind::LanesDiffer
+                | RefusalKind::NotDeterministic
+                | RefusalKind::MethodsRefused => LearnReason::Unsupported,
+            },
+            PythonError::Lost { .. } => LearnReason::Lost,
+            PythonError::Description(_) | PythonError::TooLarge { .. } | PythonError::NotDeterministic(_) => {
+                LearnReason::Unsupported
+            }
+            PythonError::NoPackage { .. } => LearnReason::NotInstalled,
+            PythonError::Host(_) => LearnReason::Internal,
+        };
+        Self::new(reason, error)
+    }
+}
+
 impl PythonHost {
-    /// Learns from a worker what an env is, and returns the entry that makes lanes of it, as [`LearnedEnv::entry`] does.
+    /// Learns from a worker what an env is, as its provider does, and returns the entry that makes lanes of it.
     ///
     /// # Errors
-    /// As [`PythonHost::learn`].
-    pub fn entry(&self, env: &PythonEnv) -> Result<EnvEntry, PythonError> {
-        let watch = ConnectWatch::default();
-        Ok(Arc::new(self.learn(env, &watch)?).entry(&watch))
+    /// [`PythonError`].
+    pub fn entry(&self, env: &EnvRequest, watch: &ConnectWatch) -> Result<EnvEntry, PythonError> {
+        Ok(Arc::new(self.described(env, watch)?).entry(watch, None))
     }
 
     /// Learns from a worker what an env is; `watch` shows its connecting. Blocks for as long as the worker takes to make
@@ -240,8 +216,8 @@ impl PythonHost {
     ///
     /// # Errors
     /// [`PythonError`].
-    pub fn learn(&self, env: &PythonEnv, watch: &ConnectWatch) -> Result<LearnedEnv, PythonError> {
-        if !env.id.source().is_learned() {
+    fn described(&self, env: &EnvRequest, watch: &ConnectWatch) -> Result<PythonEnv, PythonError> {
+        if !self.has(&env.id) {
             let shown = env.id.floor_char_boundary(MAX_ENV_ID_BYTES);
             return Err(PythonError::Id(env.id[..shown].to_owned()));
         }
@@ -263,12 +239,12 @@ impl PythonHost {
         }
         let drawn = if may_draw { self.drawn(env, watch) } else { None };
         let spec = spec.with_remarks(remarks);
-        Ok(LearnedEnv { host: self.clone(), env: env.clone(), spec, answer, drawn })
+        Ok(PythonEnv { host: self.clone(), env: env.clone(), spec, answer, drawn })
     }
 
     /// Returns the size of the pictures that the env draws of itself, and how many make up a second; `None` if it draws none.
     /// A process of its own tries it, for a renderer may fail in ways that end it.
-    fn drawn(&self, env: &PythonEnv, watch: &ConnectWatch) -> Option<(ImageSize, u32)> {
+    fn drawn(&self, env: &EnvRequest, watch: &ConnectWatch) -> Option<(ImageSize, u32)> {
         let told = self.describe(env, &[], true, watch);
         let told = told.and_then(|(answer, _)| Ok(Description::read(&answer)?));
         if let Err(error) = &told {
@@ -281,7 +257,7 @@ impl PythonHost {
     /// to draw one; and the numbers in its infos, if those are learned and nothing else was wanted.
     fn describe(
         &self,
-        env: &PythonEnv,
+        env: &EnvRequest,
         options: &[Options],
         picture: bool,
         watch: &ConnectWatch,
@@ -358,7 +334,7 @@ impl PythonHost {
     }
 
     /// Returns the first message to a worker of that many lanes.
-    fn hello<'a>(&'a self, env: &'a PythonEnv, lanes: usize) -> Hello<'a> {
+    fn hello<'a>(&'a self, env: &'a EnvRequest, lanes: usize) -> Hello<'a> {
         Hello {
             env: &env.id,
             kwargs: &env.kwargs,
@@ -427,7 +403,7 @@ fn remarks_of(host: &mut Host, patience: Duration) -> Result<Remarks, HostError>
 }
 
 /// What is known of an env: how it is asked for, its spec, and what a worker said of it.
-type Known<'a> = (&'a PythonEnv, &'a EnvSpec, &'a [u8]);
+type Known<'a> = (&'a EnvRequest, &'a EnvSpec, &'a [u8]);
 
 /// First message to a worker. The worker, in `rollhouse/env_worker.py`, has the same names.
 #[derive(Serialize)]
@@ -512,7 +488,7 @@ const INFOS_PATIENCE: Duration = Duration::from_secs(5);
 /// Most sets of options that are known to work.
 const MAX_TRIED: usize = 1024;
 
-fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
+fn spec(env: &EnvRequest, description: Description) -> EnvSpec {
     let action_names = match &description.action {
         Space::Box(carrier) => carrier.part_names(),
         Space::Discrete(_) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Python envs that recordings were made of.
+//! Envs that recordings were made of, and that are learned.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,45 +7,47 @@ use parking_lot::Mutex;
 use rollhouse_core::EnvSpec;
 use rollhouse_env::EnvEntry;
 
-use crate::python::{PythonEnv, PythonError, PythonHost};
+use crate::connect_watch::ConnectWatch;
+use crate::provider::{EnvProviders, EnvRequest, LearnError};
 
-/// Python envs that recordings were made of, hosted as any other, so that episodes can be stepped again.
+/// Envs that recordings were made of, learned as any other, so that episodes can be stepped again.
 ///
-/// A recording says which env it was and with which arguments; the host says which interpreter runs it and what it may
-/// import.
+/// A recording has the id of the env and its arguments; the providers decide what makes it, and what may.
 #[derive(Debug)]
 pub struct RecordedEnvs {
-    host: PythonHost,
+    providers: EnvProviders,
     known: Mutex<Known>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     /// Envs that were asked for last, the oldest first.
-    envs: VecDeque<(PythonEnv, Learned)>,
-    refusal: Option<Arc<PythonError>>,
+    envs: VecDeque<(EnvRequest, Learned)>,
+    refusal: Option<Arc<LearnError>>,
 }
 
-type Learned = Result<Arc<EnvEntry>, Arc<PythonError>>;
+type Learned = Result<Arc<EnvEntry>, Arc<LearnError>>;
 
 impl RecordedEnvs {
-    /// Makes the envs that this host can make. Starts nothing.
-    pub fn new(host: PythonHost) -> Self {
-        Self { host, known: Mutex::default() }
+    /// Makes the envs that these can make. Starts nothing.
+    pub fn new(providers: EnvProviders) -> Self {
+        Self { providers, known: Mutex::default() }
     }
 
     /// Returns the entry of the env that a run was recorded of, by its spec and arguments. It is learned when it is asked for
-    /// first, for which this blocks as [`PythonHost::learn`] does, other callers with it; [`MAX_KNOWN`] are remembered.
+    /// first, for which this blocks as [`EnvProviders::learn_in_time`] does, other callers with it; [`MAX_KNOWN`] are remembered.
     ///
     /// # Errors
-    /// [`PythonError`]; the same again for an env that was refused before and is remembered.
-    pub fn entry(&self, spec: &EnvSpec, arguments: &str) -> Result<Arc<EnvEntry>, Arc<PythonError>> {
+    /// [`LearnError`]; the same again for an env that was refused before and is remembered.
+    pub fn entry(&self, spec: &EnvSpec, arguments: &str) -> Result<Arc<EnvEntry>, Arc<LearnError>> {
         let mut known = self.known.lock();
-        let env = PythonEnv::recorded(spec, arguments).map_err(|error| known.refuse(error))?;
+        let env = EnvRequest::recorded(spec, arguments).map_err(|error| known.refuse(error))?;
         if let Some((_, learned)) = known.envs.iter().find(|(other, _)| *other == env) {
             return learned.clone();
         }
-        let learned = self.host.entry(&env).map(Arc::new).map_err(|error| known.refuse(error));
+        let watch = ConnectWatch::default();
+        let learned = self.providers.learn_in_time(&env, &watch).and_then(|env| env.entry(&watch, None));
+        let learned = learned.map(Arc::new).map_err(|error| known.refuse(error));
         if known.envs.len() == MAX_KNOWN {
             known.envs.pop_front();
         }
@@ -54,13 +56,13 @@ impl RecordedEnvs {
     }
 
     /// Returns the first error of an env that was asked for, if there is one.
-    pub fn refusal(&self) -> Option<Arc<PythonError>> {
+    pub fn refusal(&self) -> Option<Arc<LearnError>> {
         self.known.lock().refusal.clone()
     }
 }
 
 impl Known {
-    fn refuse(&mut self, error: PythonError) -> Arc<PythonError> {
+    fn refuse(&mut self, error: LearnError) -> Arc<LearnError> {
         let error = Arc::new(error);
         self.refusal.get_or_insert_with(|| Arc::clone(&error));
         error
@@ -76,11 +78,13 @@ mod tests {
 
     use super::*;
     use crate::launcher::Launcher;
+    use crate::provider::LearnReason;
+    use crate::python::PythonHost;
 
     #[test]
     fn arguments_that_are_no_object_are_refused_before_a_process_is_started() {
         let spec = rollhouse_env::Registry::builtin().get("CartPole-v1").unwrap().spec().clone();
-        let envs = RecordedEnvs::new(PythonHost {
+        let envs = RecordedEnvs::new(EnvProviders::from(PythonHost {
             interpreter: "/nowhere/python3".into(),
             allow: Vec::new(),
             workers: None,
@@ -91,18 +95,16 @@ mod tests {
             memory: None,
             census: None,
             draw: false,
-        });
+        }));
         let long = format!("{{\"a\": \"{}\"}}", "b".repeat(MAX_ENV_KWARGS_BYTES));
         let deep = "[".repeat(MAX_ENV_KWARGS_BYTES);
         for arguments in ["[1]", "{", "null", &long, &deep] {
             let error = envs.entry(&spec, arguments).unwrap_err();
-            assert!(
-                matches!(*error, PythonError::Arguments { bytes } if bytes == arguments.len()),
-                "{error}"
-            );
+            assert_eq!(error.reason(), LearnReason::Request);
+            assert!(error.to_string().starts_with(&format!("{} bytes", arguments.len())), "{error}");
         }
-        assert!(matches!(*envs.refusal().unwrap(), PythonError::Arguments { bytes: 3 }));
+        assert!(envs.refusal().unwrap().to_string().starts_with("3 bytes"));
         // An env that is none of a Python package is not asked of an interpreter either.
-        assert!(matches!(*envs.entry(&spec, "").unwrap_err(), PythonError::Id(_)));
+        assert_eq!(envs.entry(&spec, "").unwrap_err().reason(), LearnReason::NotFound);
     }
 }

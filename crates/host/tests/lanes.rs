@@ -11,7 +11,7 @@ use rollhouse_env::{
     BatchEnv, CallError, Collected, EnvEntry, ImageSize, LateRows, MakeError, Post, RenderError,
 };
 use rollhouse_host::{
-    Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, PythonInfos,
+    Connect, ConnectWatch, DescriptionError, EnvRequest, InfoRequest, Launcher, PythonError, PythonHost,
     RefusalKind,
 };
 use serde_json::json;
@@ -126,9 +126,13 @@ fn watched_entry(
         draw: false,
     };
     let serde_json::Value::Object(kwargs) = kwargs else { panic!("arguments are a map") };
-    let env =
-        PythonEnv { id: "lanes:Counting".into(), kwargs, deterministic: None, infos: PythonInfos::default() };
-    Ok(Arc::new(host.learn(&env, watch)?).entry(watch))
+    let env = EnvRequest {
+        id: "lanes:Counting".into(),
+        kwargs,
+        deterministic: None,
+        infos: InfoRequest::default(),
+    };
+    host.entry(&env, watch)
 }
 
 fn make(entry: &EnvEntry, lanes: usize) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rollhouse_core::limits::CALL_DEADLINE;
 use rollhouse_core::{LaneDeadlines, RunId, WhenFull};
 use rollhouse_env::Registry;
-use rollhouse_host::PythonHost;
+use rollhouse_host::EnvProviders;
 use rollhouse_replay::RecorderConfig;
 use rollhouse_wire::{Identity, JoinedFolder, Settings};
 
@@ -38,8 +38,8 @@ pub struct ClusterNodeConfig {
     pub recording: RecordingConfig,
     /// The envs that the node can make.
     pub registry: Arc<Registry>,
-    /// How the node hosts Python envs, which it learns when they are asked for; `None` for not at all.
-    pub python: Option<PythonHost>,
+    /// What provides the envs that the node learns when they are asked for.
+    pub providers: EnvProviders,
     /// What the node has for lanes, and what they weigh.
     pub budget: NodeBudget,
     /// Name and version of the program.
@@ -120,7 +120,7 @@ impl ClusterNodeConfig {
             stepping: SteppingConfig::default(),
             recording: RecordingConfig::default(),
             registry: Arc::new(Registry::builtin()),
-            python: None,
+            providers: EnvProviders::new([]),
             budget: NodeBudget::default(),
             program: program.into(),
         }

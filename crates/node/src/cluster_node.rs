@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{Budget, RunId, Weight, WhenFull};
+use rollhouse_core::{Budget, EnvKind, RunId, Weight, WhenFull};
 use rollhouse_replay::{
     OnOutage, OpenError, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, Status,
 };
@@ -21,7 +21,6 @@ use crate::executor::Executor;
 use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
 use crate::joining::Renewing;
-use crate::learning::Learning;
 use crate::link::{Card, Link, LinkParts, SpoolLoad};
 use crate::link_view::{LinkTeller, LinkView};
 use crate::parts::{Mishap, Part, PartExit, PartsHealth};
@@ -416,7 +415,7 @@ fn host(
         shipping,
         when_full: Some(config.recording.shipping.shipper.when_full),
     };
-    let envs = (Arc::clone(&config.registry), config.python.clone());
+    let envs = (Arc::clone(&config.registry), config.providers.clone());
     Ok(Hosting::new(settings, envs, executor, fitness, Arc::clone(node.supervision()), figures))
 }
 
@@ -476,7 +475,7 @@ fn card(name: &str, config: &ClusterNodeConfig, listen: SocketAddr) -> Card {
         threads: u32::try_from(config.stepping.threads.get()).unwrap_or(u32::MAX),
         labels: config.labels.clone(),
         envs: envs.collect(),
-        kinds: config.python.iter().flat_map(Learning::kinds).map(|kind| kind.to_string()).collect(),
+        kinds: config.providers.kinds().iter().map(EnvKind::to_string).collect(),
         budget: Some(config.budget.budget.clone()).filter(|budget| *budget != Budget::default()),
         program: config.program.clone(),
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::{Claimant, OverShare, Portion, ShareBook, SharedBound, Weight};
 use rollhouse_env::Registry;
-use rollhouse_host::{Holder, PythonHost};
+use rollhouse_host::{EnvProviders, Holder};
 use rollhouse_replay::{RealDisk, Recorder};
 use rollhouse_wire::limits::MAX_CONNECTING_TOLD;
 use rollhouse_wire::{
@@ -49,7 +49,7 @@ pub(crate) struct Hosting {
     supervision: Arc<Supervision>,
     registry: Arc<Registry>,
     /// The Python envs, if the node hosts any.
-    learning: Option<Arc<Learning>>,
+    learning: Learning,
     /// The threads that wait for processes.
     apart: Apart,
     settings: HostingSettings,
@@ -132,7 +132,7 @@ impl Place {
 impl Hosting {
     pub(crate) fn new(
         settings: HostingSettings,
-        (registry, python): (Arc<Registry>, Option<PythonHost>),
+        (registry, providers): (Arc<Registry>, EnvProviders),
         executor: Executor,
         fitness: Fitness,
         supervision: Arc<Supervision>,
@@ -143,7 +143,7 @@ impl Hosting {
         let seen = settings.folder.as_ref().and_then(|folder| read_seen(&RealDisk, &folder.lock()));
         let table = Mutex::new(table.having_seen(seen.unwrap_or_default()));
         let apart = Apart::default();
-        let learning = python.map(|host| Arc::new(Learning::new(host, apart.clone())));
+        let learning = Learning::new(providers, apart.clone());
         Self {
             table,
             executor,

@@ -55,7 +55,7 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
     let registry = Arc::new(Registry::builtin());
     let hosting = Hosting::new(
         settings,
-        (registry, None),
+        (registry, rollhouse_host::EnvProviders::new([])),
         executor,
         Fitness::default(),
         Arc::clone(node.supervision()),

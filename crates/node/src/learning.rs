@@ -1,4 +1,4 @@
-//! Python envs of a node: they are learned from worker processes when they are asked for, and forgotten again.
+//! Envs that a node learns from its providers when they are asked for, and forgets again.
 //!
 //! ```text
 //! (asked for) -> being learned -> known -> (forgotten)      when MAX_KNOWN others were asked for since
@@ -11,13 +11,13 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::msgpack::encode;
-use rollhouse_core::{Claimant, EnvId, EnvKind, EnvSpec, ShareBook, SharedBound, panic_message};
+use rollhouse_core::{Claimant, EnvId, EnvSpec, ShareBook, SharedBound, panic_message};
 use rollhouse_host::{
-    Census, ConnectWatch, DescriptionError, LearnedEnv, PythonEnv, PythonError, PythonHost, PythonInfos,
-    RefusalKind,
+    ConnectWatch, EnvProvider, EnvProviders, EnvRequest, InfoRequest, LearnError, LearnReason, LearnedEnv,
 };
 use rollhouse_wire::limits::MAX_CONTROL_BYTES;
 use rollhouse_wire::{InfoSettings, Refusal, RefusalCode};
@@ -25,10 +25,10 @@ use tokio::sync::{OnceCell, oneshot};
 
 use crate::owned::with_causes;
 
-/// The Python envs of a node.
+/// The envs that a node learns.
 #[derive(Debug)]
 pub(crate) struct Learning {
-    host: Arc<PythonHost>,
+    providers: EnvProviders,
     apart: Apart,
     /// Envs that were asked for, the one asked for longest ago first.
     known: Mutex<Vec<Known>>,
@@ -50,7 +50,7 @@ impl Default for Apart {
 /// An env that was asked for.
 #[derive(Debug)]
 struct Known {
-    env: PythonEnv,
+    env: EnvRequest,
     /// What it is, once it is learned. Those that ask meanwhile wait for the same.
     learned: Arc<OnceCell<Arc<LearnedEnv>>>,
     /// Connecting of the worker that it is learned from.
@@ -60,28 +60,28 @@ struct Known {
 /// An env that is being learned, or is known.
 #[derive(Debug)]
 pub(crate) struct EnvToLearn {
-    env: PythonEnv,
+    env: EnvRequest,
     learned: Arc<OnceCell<Arc<LearnedEnv>>>,
     /// Connecting of the worker that it is learned from.
     pub(crate) connecting: ConnectWatch,
 }
 
 impl Learning {
-    /// Makes the envs of a host, which are learned on threads of `apart`.
-    pub(crate) fn new(host: PythonHost, apart: Apart) -> Self {
-        Self { host: Arc::new(host), apart, known: Mutex::default() }
+    /// Makes the envs of these providers, which are learned on threads of `apart`.
+    pub(crate) fn new(providers: EnvProviders, apart: Apart) -> Self {
+        Self { providers, apart, known: Mutex::default() }
     }
 
-    /// Returns the kinds of envs that are learned here.
-    pub(crate) fn kinds(host: &PythonHost) -> impl Iterator<Item = EnvKind> {
-        host.allow.iter().filter_map(|package| EnvKind::of_package(package))
+    /// Returns whether an env is learned here.
+    pub(crate) fn has(&self, id: &EnvId) -> bool {
+        self.providers.of(id).is_some()
     }
 
-    /// Returns what the env is, learning it from a worker process for the asker if it is not known. Cancellation-safe; a
-    /// process that nobody waits for any more ends by its deadline.
+    /// Returns what the env is, learning it for the asker if it is not known. Cancellation-safe. A provider that
+    /// does not answer in its time keeps its thread, which counts as the asker's until it ends.
     ///
     /// # Errors
-    /// The reason for the refusal, as the worker or the operating system gave it.
+    /// The reason for the refusal, as the provider or the operating system gave it.
     pub(crate) async fn learn(
         &self,
         asked: &EnvToLearn,
@@ -89,13 +89,17 @@ impl Learning {
     ) -> Result<Arc<LearnedEnv>, Refusal> {
         let EnvToLearn { env, learned: cell, connecting } = asked;
         let learned = cell.get_or_try_init(|| async {
-            let (host, env, watch) = (Arc::clone(&self.host), env.clone(), connecting.clone());
-            let learned = self.apart.run(asker, move || host.learn(&env, &watch)).await?;
+            let (providers, env, watch) = (self.providers.clone(), env.clone(), connecting.clone());
+            let learned = self.apart.run(asker, move || providers.learn(&env, &watch)).await?;
             let learned = learned.map_err(|error| refusal(&error))?;
             fits_into_messages(learned.spec())?;
             Ok(Arc::new(learned))
         });
-        let learned = learned.await.cloned();
+        let within = self.providers.of(&env.id).map_or(Duration::ZERO, EnvProvider::learn_within);
+        let learned = match tokio::time::timeout(within, learned).await {
+            Ok(learned) => learned.cloned(),
+            Err(_) => Err(refusal(&LearnError::late(&env.id, within))),
+        };
         if learned.is_err() {
             self.known.lock().retain(|known| !Arc::ptr_eq(&known.learned, cell) || cell.initialized());
         }
@@ -103,17 +107,20 @@ impl Learning {
     }
 
     /// Returns a watch over the connecting of a session's workers.
-    pub(crate) fn connect_watch(&self) -> ConnectWatch {
-        self.host.census.as_ref().map_or_else(ConnectWatch::default, Census::connect_watch)
+    pub(crate) fn connect_watch(&self, id: &EnvId) -> ConnectWatch {
+        self.providers.of(id).map_or_else(ConnectWatch::default, EnvProvider::connect_watch)
     }
 
     /// Takes up an env as the one asked for last.
-    pub(crate) fn ask(&self, env: PythonEnv) -> EnvToLearn {
+    pub(crate) fn ask(&self, env: EnvRequest) -> EnvToLearn {
         let mut known = self.known.lock();
         let at = known.iter().position(|known| known.env == env);
         let found = match at {
             Some(at) => known.remove(at),
-            None => Known { env: env.clone(), learned: Arc::default(), connecting: self.connect_watch() },
+            None => {
+                let connecting = self.connect_watch(&env.id);
+                Known { env: env.clone(), learned: Arc::default(), connecting }
+            }
         };
         let asked =
             EnvToLearn { env, learned: Arc::clone(&found.learned), connecting: found.connecting.clone() };
@@ -170,40 +177,30 @@ pub(crate) fn asked_for(
     kwargs: &str,
     deterministic: Option<bool>,
     infos: &InfoSettings,
-) -> Result<PythonEnv, Refusal> {
+) -> Result<EnvRequest, Refusal> {
     let kwargs = if kwargs.is_empty() { Ok(Default::default()) } else { serde_json::from_str(kwargs) };
     let kwargs = kwargs.map_err(|error| {
         Refusal::new(RefusalCode::BadRequest, format!("env_kwargs: no JSON object: {error}"))
     })?;
-    let infos = PythonInfos {
+    let infos = InfoRequest {
         are_learned: infos.numbers,
         recorded: infos.record.clone(),
         frames_every: infos.frames_every,
     };
-    Ok(PythonEnv { id: id.clone(), kwargs, deterministic, infos })
+    Ok(EnvRequest { id: id.clone(), kwargs, deterministic, infos })
 }
 
-/// Returns a refusal of the worker as trainers are told it. What would be refused by every node is not tried on others.
-fn refusal(error: &PythonError) -> Refusal {
-    let code = match error {
-        PythonError::Id(_) => RefusalCode::NotFound,
-        PythonError::Arguments { .. } | PythonError::Infos(_) => RefusalCode::BadRequest,
-        PythonError::Description(DescriptionError::Refused(refused)) => match refused.kind {
-            RefusalKind::NotAllowed => RefusalCode::Forbidden,
-            RefusalKind::ImportFailed => RefusalCode::NotFound,
-            RefusalKind::KwargsRefused | RefusalKind::OptionsRefused => RefusalCode::BadRequest,
-            RefusalKind::MakeFailed
-            | RefusalKind::SpaceNotSupported
-            | RefusalKind::LanesDiffer
-            | RefusalKind::NotDeterministic
-            | RefusalKind::ConnectFailed
-            | RefusalKind::MethodsRefused => RefusalCode::Unsupported,
-        },
-        PythonError::Description(_)
-        | PythonError::Lost { .. }
-        | PythonError::TooLarge { .. }
-        | PythonError::NotDeterministic(_) => RefusalCode::Unsupported,
-        PythonError::NoPackage { .. } | PythonError::Host(_) => RefusalCode::Internal,
+/// Returns what keeps an env from being learned as trainers are told it. What would be refused by every node is not tried
+/// on others.
+pub(crate) fn refusal(error: &LearnError) -> Refusal {
+    let code = match error.reason() {
+        LearnReason::NotFound => RefusalCode::NotFound,
+        LearnReason::NotAllowed => RefusalCode::Forbidden,
+        LearnReason::Arguments | LearnReason::Request => RefusalCode::BadRequest,
+        LearnReason::NotConnected | LearnReason::Lost | LearnReason::Late | LearnReason::Unsupported => {
+            RefusalCode::Unsupported
+        }
+        LearnReason::NotInstalled | LearnReason::Internal => RefusalCode::Internal,
     };
     let mut message = with_causes(error);
     message.truncate(message.floor_char_boundary(MAX_REASON_BYTES));
@@ -240,10 +237,8 @@ const MAX_REASON_BYTES: usize = 8 << 10;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rollhouse_core::{LaneDeadlines, Space};
-    use rollhouse_host::{Connect, Launcher};
+    use rollhouse_host::{Connect, Launcher, PythonHost};
 
     use super::*;
 
@@ -260,10 +255,10 @@ mod tests {
             census: None,
             draw: false,
         };
-        Learning::new(host, Apart::default())
+        Learning::new(host.into(), Apart::default())
     }
 
-    fn numbered(number: usize) -> PythonEnv {
+    fn numbered(number: usize) -> EnvRequest {
         asked_for(&"gymnasium:X-v0".into(), &format!("{{\"n\": {number}}}"), None, &InfoSettings::default())
             .unwrap()
     }

@@ -31,7 +31,7 @@
 //! | segment being shipped | control | it stays in the spool | tried again with back-off |
 //! | file operation | tokio's threads for what blocks | runs to its end | tried again with back-off |
 //! | write-out | tokio's threads for what blocks | runs to its end | what cannot be written is counted as lost |
-//! | learning | own threads `rollhouse-learn`, while a Python env is learned or its workers start | runs to its end, which the deadlines of its launches bound | the session is refused with the reason |
+//! | learning | own threads `rollhouse-learn`, while an env is learned or its workers start | runs to its end; nobody waits longer for it than its provider promises | the session is refused with the reason |
 //! | data | own thread `rollhouse-data`, tokio | closes all connections | closes all connections and is made anew with back-off; sessions stay |
 //! | connection | data | its streams end | closed; its sessions' leases run |
 //! | attached session | data | the lease runs | the connection ends with the reason; the lease runs |

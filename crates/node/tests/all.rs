@@ -11,3 +11,4 @@ mod rollout;
 mod serving;
 mod shipping;
 mod waiting;
+mod worlds;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyDictMethods};
-use rollhouse_host::{Connect, Launcher, MAX_WORKERS, PythonHost, RecordedEnvs};
+use rollhouse_host::{Connect, EnvProviders, Launcher, MAX_WORKERS, PythonHost, RecordedEnvs};
 use rollhouse_replay::{
     Disk, Divergence, Envs, Library, LibraryEpisode, Query, RealDisk, RunInfo, Value, Verification,
 };
@@ -57,7 +57,7 @@ impl Hosting {
             return Err(PyValueError::new_err("worker_memory must be at least 1 byte"));
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(RecordedEnvs::new(PythonHost {
+        Ok(RecordedEnvs::new(EnvProviders::from(PythonHost {
             interpreter,
             allow: std::iter::once("gymnasium".to_owned()).chain(allow).collect(),
             workers,
@@ -68,7 +68,7 @@ impl Hosting {
             memory,
             census: None,
             draw: false,
-        }))
+        })))
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::{Claimant, RecordRule};
-use rollhouse_host::{Holder, PythonEnv};
+use rollhouse_host::{EnvRequest, Holder};
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
     Connection, EndCause, FrameLayout, LaneSettings, OpenSession, Refusal, RefusalCode, ReplayOf,
@@ -15,7 +15,7 @@ use super::Hosting;
 use super::control::SessionControl;
 use crate::episodes;
 use crate::executor::{Crew, JobError};
-use crate::learning::{Learning, asked_for};
+use crate::learning::{asked_for, refusal};
 use crate::owned::OwnedSession;
 use crate::owned_handle::OwnedHandle;
 use crate::plan::SessionPlan;
@@ -52,8 +52,8 @@ impl Hosting {
         let making = Making { hosting: self, open };
         let handle = match wanted {
             Wanted::Lanes(plan) => self.make(plan, open, cancel).await?,
-            Wanted::Learned(learning, env) => {
-                let plan = self.learned(&learning, env, open).await?;
+            Wanted::Learned(env) => {
+                let plan = self.learned(env, open).await?;
                 self.make(Arc::new(plan), open, cancel).await?
             }
             Wanted::Replay(of) => self.make_replay(of, open, coordinator).await?,
@@ -76,18 +76,14 @@ impl Hosting {
     }
 
     /// Learns an env, and returns the plan of the session. What connects meanwhile shows in the table.
-    async fn learned(
-        &self,
-        learning: &Learning,
-        env: PythonEnv,
-        open: &OpenSession,
-    ) -> Result<SessionPlan, Refusal> {
+    async fn learned(&self, env: EnvRequest, open: &OpenSession) -> Result<SessionPlan, Refusal> {
         let shown =
             |watch: &_| self.table().watch_connecting(open.session, open.incarnation, Clone::clone(watch));
+        let learning = &self.learning;
         let asked = learning.ask(env);
         shown(&asked.connecting);
         let learned = learning.learn(&asked, claimant(&open.owner, open.operates)).await?;
-        let watch = learning.connect_watch();
+        let watch = learning.connect_watch(&open.settings.env);
         shown(&watch);
         let holder = Holder {
             owner: claimant(&open.owner, open.operates),
@@ -95,8 +91,8 @@ impl Hosting {
             index: open.session.index,
             placement: (open.incarnation.term, open.incarnation.counter),
         };
-        let entry = Arc::new(learned.entry_for(&watch, Some(holder)));
-        let plan = SessionPlan::with(entry, open, &self.settings.program)?;
+        let entry = learned.entry(&watch, Some(holder)).map_err(|error| refusal(&error))?;
+        let plan = SessionPlan::with(Arc::new(entry), open, &self.settings.program)?;
         Ok(plan.connecting_by(watch).giving_up_after(self.settings.deadlines))
     }
 
@@ -105,16 +101,11 @@ impl Hosting {
         match &open.settings.replay {
             None => {
                 let LaneSettings { env, env_kwargs, deterministic, infos, .. } = &open.settings;
-                match &self.learning {
-                    Some(learning) if env.source().is_learned() && self.registry.get(env).is_err() => {
-                        let env = asked_for(env, env_kwargs, *deterministic, infos)?;
-                        Ok(Wanted::Learned(Arc::clone(learning), env))
-                    }
-                    _ => {
-                        let plan = SessionPlan::of(open, &self.registry, &self.settings.program)?;
-                        Ok(Wanted::Lanes(Arc::new(plan.giving_up_after(self.settings.deadlines))))
-                    }
+                if self.learning.has(env) && self.registry.get(env).is_err() {
+                    return asked_for(env, env_kwargs, *deterministic, infos).map(Wanted::Learned);
                 }
+                let plan = SessionPlan::of(open, &self.registry, &self.settings.program)?;
+                Ok(Wanted::Lanes(Arc::new(plan.giving_up_after(self.settings.deadlines))))
             }
             Some(of) if (open.first_lane, open.lanes, open.pool_lanes) == (0, 1, 1) => {
                 Ok(Wanted::Replay(of.clone()))
@@ -249,7 +240,7 @@ impl Hosting {
 enum Wanted {
     Lanes(Arc<SessionPlan>),
     /// Lanes of an env that has to be learned.
-    Learned(Arc<Learning>, PythonEnv),
+    Learned(EnvRequest),
     Replay(ReplayOf),
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<H
     };
     Arc::new(Hosting::new(
         settings,
-        (Arc::new(registry), None),
+        (Arc::new(registry), rollhouse_host::EnvProviders::new([])),
         executor,
         Fitness::default(),
         Arc::clone(node.supervision()),
