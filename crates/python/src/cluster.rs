@@ -126,9 +126,9 @@ impl NativeCluster {
         options: &Bound<'py, PyDict>,
         convert: &Bound<'py, PyAny>,
     ) -> PyResult<Made<'py>> {
-        let asked: Asked =
+        let asked: PoolOptions =
             serde_json::from_str(asked).map_err(|error| PyTypeError::new_err(error.to_string()))?;
-        let Asked { copy, statistics, .. } = asked;
+        let PoolOptions { copy, statistics, .. } = asked;
         let show_valid = ShowValid::of(&asked.show_valid)?;
         let raise_on_loss = asked.on_loss.as_deref().map(|on_loss| on_loss == "raise");
         let request = asked.request(id, options_of(py, options)?)?;
@@ -172,9 +172,9 @@ keywords! {
 /// The pool that is asked for.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct PoolOptions {
     lanes: u32,
-    python: AskedOfPython,
+    python: PythonOptions,
     autoreset: String,
     max_episode_steps: Option<u32>,
     /// Which episodes are recorded, in the words of the command line.
@@ -193,7 +193,7 @@ struct Asked {
 /// What is asked of a Python env.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AskedOfPython {
+struct PythonOptions {
     /// Its arguments: a JSON object as text, empty for none.
     arguments: String,
     /// Whether it is declared deterministic.
@@ -204,9 +204,9 @@ struct AskedOfPython {
     frames_every: u64,
 }
 
-impl Asked {
+impl PoolOptions {
     fn request(self, id: &str, options: BTreeMap<String, OptionValue>) -> PyResult<PoolRequest> {
-        let AskedOfPython { arguments, deterministic, record, frames_every } = self.python;
+        let PythonOptions { arguments, deterministic, record, frames_every } = self.python;
         let record = record.into_iter().map(info_channel).collect::<PyResult<_>>()?;
         let mut request = PoolRequest::new(id, self.lanes);
         let settings = &mut request.settings;

@@ -1,5 +1,6 @@
 //! This folder holds what is recorded, as values and as the bytes of records. Nothing in it knows a file.
 
+pub(crate) mod agent_sums;
 pub(crate) mod agents;
 pub(crate) mod box_actions;
 pub(crate) mod buffer;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use rollhouse_core::LaneSet;
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 
-use crate::code::agents::AgentSums;
+use crate::code::agent_sums::AgentSums;
 use crate::code::box_actions::BoxActions;
 use crate::code::buffer::Buffer;
 use crate::code::buffer_pass::{Ended, Happened, Windows};

@@ -295,8 +295,7 @@ impl Scan {
                 }
             }
             self.episodes += ends.episodes();
-            let to = offset + header.record_len();
-            self.index.add_chunk(*offset, to, header.run, header.ms, &ends);
+            self.index.add_chunk(*offset, offset + header.record_len(), header.run, header.ms, &ends);
             if let Some(rows) = &mut rows {
                 let bytes = header.record_len() as u32;
                 let chunk = ChunkBytes { offset: *offset, bytes, steps: ends.stepped as u32 };
