@@ -1,5 +1,8 @@
 //! Lanes as a Python object, behind `EmbeddedVectorEnv` and `ClusterVectorEnv`.
 
+mod lanes_state;
+mod results;
+
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -19,17 +22,17 @@ use crate::attended::Attended;
 use crate::commands::{attribute_list, attribute_value, image, lane_options};
 use crate::cost::Cost;
 use crate::endings::Endings;
+use crate::engine::lanes_state::LanesState;
+use crate::engine::results::every_row;
 use crate::envs::{checked_options, image_size, known_env};
 use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
 use crate::fork::Home;
 use crate::infos::{Channel, Shapes, ShowValid};
 use crate::keywords::keywords;
 use crate::lanes::{Lanes, Placement};
-use crate::lanes_state::LanesState;
 use crate::noting::{Declared, Noted, note, rows_of, step_columns};
 use crate::obs_shape::ObsShape;
 use crate::recording::{Recording, RecordingWatch, rule_of};
-use crate::results::every_row;
 use crate::statistics::EpisodeStatistics;
 use crate::words::FurtherInfos;
 
