@@ -424,7 +424,7 @@ fn put_le(row: ColumnRef<'_>, out: &mut Vec<u8>) {
 /// rest.
 const NOTE_BYTES: usize = MAX_COMMAND_BYTES / 2;
 
-const _: () = assert!(8 * rollhouse_core::limits::MAX_STEP_COLUMN_BYTES < NOTE_BYTES);
+const _: () = assert!(rollhouse_core::limits::MAX_STEP_COLUMN_BYTES <= NOTE_BYTES);
 
 /// Message for lanes that a call left halfway to another node.
 const HALF_RESUMED: &str = "they are being resumed elsewhere, which the next step or reset carries on with";

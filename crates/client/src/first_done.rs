@@ -303,7 +303,8 @@ impl Receiving<'_> {
         let lanes: Vec<u32> = rows.lanes.iter().map(|lane| lane - first).collect();
         let flags =
             LaneFlags { terminated: &rows.terminated, truncated: &rows.truncated, reset: &rows.reset };
-        let answered = Answered { now: self.way.clock.start.elapsed(), flags, notes };
+        let taken = site.places.taken.map(|number| rows.infos[number].as_ref().bytes());
+        let answered = Answered { now: self.way.clock.start.elapsed(), flags, taken, notes };
         site.session.note_rows(&answered, &lanes, &asked.actions_of(&lanes, self.layout));
         for lane in site.session.take_cut(&lanes) {
             let Ok(row) = lanes.binary_search(&lane) else { continue };

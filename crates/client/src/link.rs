@@ -74,6 +74,8 @@ pub(crate) struct Places {
     pub(crate) plain: BatchPlaces,
     /// Offsets with last observations; `None` unless SAME_STEP.
     pub(crate) with_final: Option<BatchPlaces>,
+    /// Number of the info channel with the action that was taken, if rows report it.
+    pub(crate) taken: Option<usize>,
 }
 
 /// The columns of an answer about all lanes.
@@ -278,6 +280,14 @@ impl BatchAnswer<'_> {
         match self {
             Self::Frame(frame) => target.land_frame(lanes, frame),
             Self::Bytes { places, columns } => target.land(lanes, places, 0, columns),
+        }
+    }
+
+    /// Returns info channel `number` of the answer, as bytes of its column.
+    pub(crate) fn info(&self, number: usize) -> &[u8] {
+        match self {
+            Self::Frame(frame) => frame.info(number).bytes(),
+            Self::Bytes { places, columns } => &columns[places.infos[number].clone()],
         }
     }
 

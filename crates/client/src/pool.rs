@@ -200,7 +200,12 @@ impl AsyncPool {
             let terms =
                 Terms { transport, refused_memory: None, shape: Arc::clone(&shape), max_columns: most.bytes };
             let session = Session::new(Arc::clone(&recipe), &opened.spec, grant, seed);
-            Ok(PoolSession::new(session, id, terms, Places { plain, with_final }))
+            Ok(PoolSession::new(
+                session,
+                id,
+                terms,
+                Places { plain, with_final, taken: layout.action_taken() },
+            ))
         };
         let sessions = opened.sessions.into_iter().map(session).collect::<Result<Vec<_>, _>>()?;
         let kind = LaneKind {

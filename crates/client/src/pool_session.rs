@@ -253,7 +253,8 @@ impl PoolSession {
         }
         let (notes, mut losses) = link.notes(lanes.len())?;
         let known = losses.len();
-        let answered = Answered { now, flags: batch.flags(), notes: &notes };
+        let taken = places.taken.map(|number| batch.info(number));
+        let answered = Answered { now, flags: batch.flags(), taken, notes: &notes };
         session.note_batch(&answered, link.in_place().and_then(|link| link.posted()), &mut losses);
         losses[known..].iter().for_each(|loss| target.cut(lanes, loss.lane as usize));
         Ok(losses)
@@ -262,13 +263,14 @@ impl PoolSession {
     /// Keeps the notes of the newest frame in the session's memory. Returns the lanes that are lost.
     #[inline]
     pub(crate) fn note_frame(&mut self, now: Duration) -> Vec<LostLane> {
-        let Self { session, link, .. } = self;
+        let Self { session, link, places, .. } = self;
         let Some((link, frame)) = link.in_place().and_then(|link| Some((link, link.frame()?))) else {
             return Vec::new();
         };
         let mut losses = link.lost();
-        let flags = BatchAnswer::Frame(frame);
-        let answered = Answered { now, flags: flags.flags(), notes: link.notes() };
+        let batch = BatchAnswer::Frame(frame);
+        let taken = places.taken.map(|number| batch.info(number));
+        let answered = Answered { now, flags: batch.flags(), taken, notes: link.notes() };
         session.note_batch(&answered, link.posted(), &mut losses);
         losses
     }

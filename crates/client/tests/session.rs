@@ -86,7 +86,7 @@ fn reset(session: &mut Session) {
 
 fn note(session: &mut Session, notes: &Notes) {
     let flags = LaneFlags { terminated: &[0; 2], truncated: &[0; 2], reset: &[1; 2] };
-    session.note_batch(&Answered { now: NOW, flags, notes }, None, &mut Vec::new());
+    session.note_batch(&Answered { now: NOW, flags, taken: None, notes }, None, &mut Vec::new());
 }
 
 fn lose() -> SessionEvent {

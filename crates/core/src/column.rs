@@ -84,9 +84,17 @@ pub enum Role {
     /// The column is a remark on the reset with which the lane's episode began. It is written in rows that began an episode,
     /// and stays in those that follow.
     FirstRemark,
-    /// The column is booleans that say which numbers are there: one for each info channel of the roles info, remark and first
-    /// remark, in their order.
+    /// The column is booleans that say which numbers are there: one for each info channel of the other roles but the action
+    /// mask, in their order.
     RemarkMask,
+    /// The column is the action that a late lane took, which may be another than it was given. It has type and shape of
+    /// the action, and is recorded as that.
+    ActionTaken,
+    /// The column is the version of the policy that chose the action, an i64; 0 leaves the one that the owner has set. It
+    /// does not go back in a lane.
+    PolicyVersion,
+    /// The column is what the env notes of a step, and is recorded as the step column of its path.
+    StepColumn,
 }
 
 impl Role {
@@ -98,6 +106,11 @@ impl Role {
     /// Returns whether an info channel of that role is what an env says beside what it does.
     pub const fn is_remark(self) -> bool {
         matches!(self, Self::Remark | Self::FirstRemark | Self::RemarkMask)
+    }
+
+    /// Returns whether an info channel of that role reports what was done in a step. It is recorded as what it reports.
+    pub const fn is_report(self) -> bool {
+        matches!(self, Self::ActionTaken | Self::PolicyVersion | Self::StepColumn)
     }
 }
 
@@ -128,6 +141,15 @@ impl ColumnSpec {
     /// Returns bytes of one row.
     pub fn row_bytes(&self) -> usize {
         self.elements() * self.dtype.size()
+    }
+
+    /// Returns the number of the channel among `infos` with the action that was taken, where this is the column of actions;
+    /// `None` if none has its type and shape.
+    pub fn place_taken(&self, infos: &[Self]) -> Option<usize> {
+        let of = |info: &Self| {
+            (info.role, info.dtype, &info.shape) == (Role::ActionTaken, self.dtype, &self.shape)
+        };
+        infos.iter().position(of)
     }
 
     /// Returns what messages call element `index` of a row: its name, else `path[index]`.

@@ -87,7 +87,9 @@ pub use seed::{
 pub use shared_bound::{Beyond, SharedBound};
 pub use shares::{Claimant, OverShare, Portion, ShareBook, Shares};
 pub use space::{BoxSpace, CompositeSpace, DiscreteSpace, MaskError, ObservationSpace, Space};
-pub use spec::{Determinism, EnvSpec, GameResult, SamePath, UnknownResult, Verdict};
+pub use spec::{
+    ACTION_TAKEN, Determinism, EnvSpec, GameResult, POLICY_VERSION, Reports, SamePath, UnknownResult, Verdict,
+};
 pub use step_columns::{StepColumn, StepColumns, StepColumnsError};
 pub use turns::Turns;
 pub use when_full::WhenFull;

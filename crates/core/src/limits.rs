@@ -128,7 +128,7 @@ pub const PER_EPISODE_SEED_BOUND: u64 = 1 << 53;
 pub const MAX_STEP_COLUMNS: usize = 16;
 
 /// Maximum number of bytes of one lane's row over all step columns of a run.
-pub const MAX_STEP_COLUMN_BYTES: usize = 4096;
+pub const MAX_STEP_COLUMN_BYTES: usize = 64 << 10;
 
 /// Maximum number of bytes in the name of a step column.
 pub const MAX_STEP_COLUMN_NAME_BYTES: usize = 64;

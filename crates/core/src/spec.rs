@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::limits::{MAX_ELEMENT_NAMES, MAX_METHODS, MAX_OBS_COLUMNS, MAX_OPTIONS};
 use crate::{
     ColumnData, ColumnSpec, DType, EnvSource, MaskError, MethodSpec, ObservationSpace, OptionSpec, Role,
-    Space, bounded_list, split_mix64,
+    Space, StepColumns, bounded_list, split_mix64,
 };
 
 /// Everything that is known of an env without running it. There is one spec for each env id, shared by all lanes.
@@ -210,7 +210,36 @@ impl EnvSpec {
 
     /// Returns the number of the info channel that is the action mask, if the env gives one.
     pub fn action_mask(&self) -> Option<usize> {
-        self.info_channels.iter().position(|channel| channel.role == Role::ActionMask)
+        self.channel(Role::ActionMask)
+    }
+
+    /// Returns the number of the first info channel of that role, if there is one.
+    pub fn channel(&self, role: Role) -> Option<usize> {
+        self.info_channels.iter().position(|channel| channel.role == role)
+    }
+
+    /// Returns the number of the info channel with the action that was taken, if rows report it.
+    pub fn action_taken(&self) -> Option<usize> {
+        self.action_column().place_taken(&self.info_channels)
+    }
+
+    /// Returns the spec with info channels of what rows report of their steps, behind those that are recorded as infos.
+    #[must_use]
+    pub fn with_reports(mut self, reports: &Reports) -> Self {
+        let column =
+            |path: &str, role, column: ColumnSpec| ColumnSpec { path: path.to_owned(), role, ..column };
+        let at = self.info_channels.iter().position(|channel| channel.role.is_remark());
+        let mut channels = Vec::new();
+        if reports.actions {
+            let version = self::column(&Space::discrete(1), Role::PolicyVersion, Vec::new());
+            channels.push(column(ACTION_TAKEN, Role::ActionTaken, self.action_column()));
+            channels.push(column(POLICY_VERSION, Role::PolicyVersion, version));
+        }
+        let noted = reports.step_columns.specs().iter().cloned();
+        channels.extend(noted.map(|noted| ColumnSpec { role: Role::StepColumn, ..noted }));
+        let at = at.unwrap_or(self.info_channels.len());
+        self.info_channels.splice(at..at, channels);
+        self
     }
 
     /// Checks that there is at most one action mask, and that it has a boolean for each action.
@@ -260,10 +289,12 @@ impl EnvSpec {
         self
     }
 
-    /// Returns the spec under which episodes are recorded: as it was before [`EnvSpec::with_remarks`].
+    /// Returns the spec under which episodes are recorded: as it was before [`EnvSpec::with_remarks`], and without the
+    /// channels of what is recorded otherwise.
     #[must_use]
     pub fn recorded(&self) -> Self {
         let mut spec = self.clone();
+        spec.info_channels.retain(|channel| !channel.role.is_report());
         let remarks = spec.info_channels.extract_if(.., |channel| channel.role.is_remark());
         let remarks: Vec<_> = remarks.collect();
         spec.dynamics_hash ^= hash_of_remarks(&remarks);
@@ -306,6 +337,21 @@ impl EnvSpec {
     }
 }
 
+/// What the rows of an env report of each step beside what the step gave.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Reports {
+    /// Whether they report the action that was taken, and the version of the policy that chose it.
+    pub actions: bool,
+    /// Step columns that the env notes.
+    pub step_columns: StepColumns,
+}
+
+/// Path of the info channel with the action that was taken.
+pub const ACTION_TAKEN: &str = "action_taken";
+
+/// Path of the info channel with the version of the policy that chose the action.
+pub const POLICY_VERSION: &str = "policy_version";
+
 /// Returns a hash of those channels; 0 of none.
 fn hash_of_remarks(remarks: &[ColumnSpec]) -> u64 {
     let add = |hash: u64, word: u64| split_mix64(hash ^ word);
@@ -333,7 +379,7 @@ fn column(space: &Space, role: Role, names: Vec<String>) -> ColumnSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::msgpack;
+    use crate::{StepColumn, StepColumnsError, msgpack};
 
     #[test]
     fn a_verdict_leaves_out_a_score_that_is_not_finite() {
@@ -342,6 +388,10 @@ mod tests {
             assert!(Verdict::new(GameResult::None, Some(score)).is_none());
         }
         assert_eq!(Verdict::new(GameResult::None, Some(0.0)).score(), Some(0.0));
+    }
+
+    fn channel(path: &str, role: Role) -> ColumnSpec {
+        ColumnSpec { path: path.to_owned(), dtype: DType::I64, shape: Vec::new(), names: Vec::new(), role }
     }
 
     /// A spec of a trivial env.
@@ -385,11 +435,34 @@ mod tests {
     }
 
     #[test]
-    fn remarks_are_no_part_of_what_is_recorded_and_tell_nodes_apart() {
-        let channel = |path: &str, role| {
-            let path = path.to_owned();
-            ColumnSpec { path, dtype: DType::I64, shape: Vec::new(), names: Vec::new(), role }
+    fn what_rows_report_stands_between_infos_and_remarks_and_is_not_recorded_as_infos() {
+        let noted = StepColumn { name: "margin".to_owned(), dtype: DType::F32, shape: vec![3] };
+        let step_columns = StepColumns::new(vec![noted.clone()]).unwrap();
+        let reports = Reports { actions: true, step_columns };
+        let spec = EnvSpec {
+            info_channels: vec![channel("kept", Role::Info)],
+            ..spec("a:B", EnvSource::of_id("a:B"))
         };
+        let one = spec.clone().with_remarks(vec![channel("lives", Role::Remark)]).with_reports(&reports);
+        let other = spec.clone().with_reports(&reports).with_remarks(vec![channel("lives", Role::Remark)]);
+        assert_eq!(one, other);
+        let roles: Vec<_> = one.info_channels.iter().map(|channel| channel.role).collect();
+        let reported = [Role::ActionTaken, Role::PolicyVersion, Role::StepColumn];
+        assert_eq!(roles, [&[Role::Info][..], &reported, &[Role::Remark]].concat());
+        assert_eq!((one.action_taken(), one.recorded()), (Some(1), spec));
+        // A channel of another type is not taken for an action.
+        let mut wrong = one.clone();
+        wrong.info_channels[1].dtype = DType::F32;
+        assert_eq!(wrong.action_taken(), None);
+        // What owner and env declare alike is one column; what they declare otherwise is refused.
+        let own = |dtype| StepColumns::new(vec![StepColumn { dtype, ..noted.clone() }]).unwrap();
+        assert_eq!(own(DType::F32).and_of(&one), Ok(own(DType::F32)));
+        assert!(matches!(own(DType::F64).and_of(&one), Err(StepColumnsError::Twice { .. })));
+        assert_eq!(StepColumns::default().and_of(&one), Ok(own(DType::F32)));
+    }
+
+    #[test]
+    fn remarks_are_no_part_of_what_is_recorded_and_tell_nodes_apart() {
         let info_channels = vec![channel("kept", Role::Info)];
         let spec = EnvSpec { info_channels, ..spec("a:B", EnvSource::of_id("a:B")) };
         let of = |path| spec.clone().with_remarks(vec![channel(path, Role::Remark)]);

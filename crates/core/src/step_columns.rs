@@ -6,7 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits::{MAX_STEP_COLUMN_BYTES, MAX_STEP_COLUMN_NAME_BYTES, MAX_STEP_COLUMNS};
-use crate::{ColumnData, ColumnSpec, DType, Role, bounded_list};
+use crate::{ColumnData, ColumnSpec, DType, EnvSpec, Role, bounded_list};
 
 /// Columns of a run in which whoever chooses the actions notes something of each step: a log-probability, a value,
 /// anything of its own. They are recorded beside the actions and do not change what a lane does.
@@ -61,6 +61,22 @@ impl StepColumns {
             role: Role::Info,
         };
         Ok(Self(columns.into_iter().map(spec).collect()))
+    }
+
+    /// Returns the columns with those that an env notes by itself. A column that both declare alike is one.
+    ///
+    /// # Errors
+    /// As [`StepColumns::new`].
+    pub fn and_of(&self, env: &EnvSpec) -> Result<Self, StepColumnsError> {
+        let own = env.info_channels.iter().filter(|channel| channel.role == Role::StepColumn);
+        let own = own.map(|channel| ColumnSpec { role: Role::Info, ..channel.clone() });
+        let own = own.filter(|column| !self.0.contains(column));
+        let declared = self.0.iter().cloned().chain(own).map(|column| StepColumn {
+            name: column.path,
+            dtype: column.dtype,
+            shape: column.shape,
+        });
+        Self::new(declared.collect())
     }
 
     /// Returns whether none is declared.
@@ -197,10 +213,10 @@ mod tests {
         assert_eq!(StepColumns::new(twice), Err(StepColumnsError::Twice { name: "a".to_owned() }));
         let empty = vec![column("a", DType::F32, &[3, 0])];
         assert_eq!(StepColumns::new(empty), Err(StepColumnsError::Empty { name: "a".to_owned() }));
-        let most = vec![column("a", DType::F32, &[1000]), column("b", DType::U8, &[96])];
-        assert_eq!(StepColumns::new(most.clone()).map(|columns| columns.row_bytes()), Ok(4096));
+        let most = vec![column("a", DType::F32, &[16_000]), column("b", DType::U8, &[1536])];
+        assert_eq!(StepColumns::new(most.clone()).map(|columns| columns.row_bytes()), Ok(65_536));
         let longer = [most, vec![column("c", DType::Bool, &[])]].concat();
-        assert_eq!(StepColumns::new(longer), Err(StepColumnsError::RowTooLong { bytes: 4097 }));
+        assert_eq!(StepColumns::new(longer), Err(StepColumnsError::RowTooLong { bytes: 65_537 }));
         let endless = vec![column("a", DType::F64, &[usize::MAX, 2])];
         assert_eq!(StepColumns::new(endless), Err(StepColumnsError::RowTooLong { bytes: usize::MAX }));
     }

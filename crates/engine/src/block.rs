@@ -8,6 +8,7 @@ mod late;
 mod losing;
 mod recording;
 mod replay;
+mod reports;
 mod standing;
 mod starts;
 mod status;
@@ -19,8 +20,8 @@ use std::time::Duration;
 use rollhouse_arena::{BlockRows, ObsRefs, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneDeadlines, LaneSet, LaneState, SeedSchedule,
-    Start, per_episode_seed,
+    AutoresetMode, ColumnMut, ColumnRef, ColumnSpec, Interruption, LaneDeadlines, LaneSet, LaneState, Role,
+    SeedSchedule, Start, per_episode_seed,
 };
 use rollhouse_env::{BatchEnv, BlockStep, Target};
 use rollhouse_replay::BlockRecorder;
@@ -39,6 +40,7 @@ pub(crate) use status::BlockStatus;
 
 use containing::contain;
 use late::UnderWay;
+use reports::RowReports;
 use standing::Standing;
 use starts::Starts;
 
@@ -72,8 +74,10 @@ struct Says {
     verdicts: bool,
     /// True if it has infos in rows that began an episode, and no late side that writes them there.
     first_infos: bool,
-    /// Number of its info channels that are recorded.
+    /// Number of its info channels that are recorded as such.
     recorded_infos: usize,
+    /// True if some of them are recorded as step columns.
+    notes: bool,
 }
 
 /// Time of a batch and the policy's version, as the owner tells them to the crews.
@@ -109,11 +113,17 @@ pub(crate) struct BlockParts {
 impl Block {
     pub(crate) fn new(parts: BlockParts) -> Self {
         let spec = parts.maker.entry.spec();
-        let action = spec.action_column();
+        let is_recorded = |channel: &&ColumnSpec| !channel.role.is_remark() && !channel.role.is_report();
+        let under_way = parts.late.map(|deadlines| {
+            let mut under_way = UnderWay::new(&spec.action_column(), parts.lanes.count(), deadlines);
+            under_way.reports = RowReports::of(spec);
+            Box::new(under_way)
+        });
         let says = Says {
             verdicts: parts.has_verdicts,
             first_infos: parts.late.is_none() && spec.has_first_infos(),
-            recorded_infos: spec.info_channels.iter().filter(|channel| !channel.role.is_remark()).count(),
+            recorded_infos: spec.info_channels.iter().filter(is_recorded).count(),
+            notes: spec.channel(Role::StepColumn).is_some(),
         };
         let mut block = Self {
             maker: parts.maker,
@@ -129,9 +139,7 @@ impl Block {
             stats: Stats::default(),
             logs: false,
             status: parts.status,
-            under_way: parts
-                .late
-                .map(|deadlines| Box::new(UnderWay::new(&action, parts.lanes.count(), deadlines))),
+            under_way,
             lanes: parts.lanes,
         };
         block.note_drawn();

@@ -15,5 +15,6 @@ mod noting;
 mod panics;
 mod pauses;
 mod recording;
+mod reports;
 mod resume;
 mod shared_memory;

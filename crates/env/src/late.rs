@@ -42,6 +42,13 @@ pub trait LateLanes {
     /// that are under way. Lanes of other blocks that are lost by it are collected there.
     fn give_up(&mut self, lanes: LaneSet, why: &str) -> LaneSet;
 
+    /// Takes a lane out of use whose last row was refused, for the reason `why`, which [`LateLanes::why_lost`] returns then.
+    /// It is lost until [`BatchEnv::revive`](crate::BatchEnv::revive) has made it anew; other lanes go on. Lanes that
+    /// report nothing have no such rows.
+    fn refuse(&mut self, lane: usize, why: &str) {
+        let _ = (lane, why);
+    }
+
     /// Returns the lanes under way that wait for something to which their env tries to connect. They are not given up at the
     /// time that lanes have; it is asked when that is over, and each time once more. How long it goes on is bounded here.
     fn connecting(&mut self) -> LaneSet {
@@ -93,6 +100,9 @@ pub struct Post<'a> {
     /// Actions, one for each lane of the block, checked as those of [`BlockStep`](crate::BlockStep). Lanes that are under
     /// way have those with which they were posted; those of others that do not step are arbitrary.
     pub actions: ColumnRef<'a>,
+    /// Whether lanes that step and report what they take do again what they did: a lane that chooses its action by itself
+    /// takes the one that it is given here, which is the one that it took then.
+    pub repeats: bool,
 }
 
 /// Rows of a late block, into which those of finished lanes are written.
@@ -102,6 +112,11 @@ pub struct LateRows<'a, 'b> {
     pub obs: &'a mut [ColumnMut<'b>],
     /// Info columns in the spec's order. Of lanes that began an episode those are written that are there in such rows
     /// ([`Role::is_in_first_rows`](rollhouse_core::Role::is_in_first_rows)); what the others have means nothing.
+    ///
+    /// Of lanes that stepped, channels that report what was done
+    /// ([`Role::is_report`](rollhouse_core::Role::is_report)) are written as well. What they have is recorded. A lane is
+    /// lost that reports an action outside of the space or another one than it was to repeat, a version of the policy
+    /// that goes back, or a boolean that is none.
     pub infos: &'a mut [ColumnMut<'b>],
     /// Rewards, one for each lane; 0 for a lane that began an episode.
     pub rewards: &'a mut [f64],

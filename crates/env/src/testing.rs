@@ -1,11 +1,15 @@
 //! Tools for tests: a simulator whose lanes finish late, in an order of its own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnMut, ColumnSpec, LaneSet, Options, Start, Verdict, random_bits};
+use rollhouse_core::{
+    ColumnData, ColumnMut, ColumnSpec, DType, LaneSet, Options, Reports, Start, StepColumn, StepColumns,
+    Verdict, random_bits,
+};
 
 use crate::{
     BatchEnv, BlockStep, CallError, Collected, Ended, EnvEntry, Image, ImageSize, LateLanes, LateRows,
@@ -29,6 +33,24 @@ pub struct Timing {
     pub together: bool,
     /// While it is closed no lane finishes, whatever its session is asked.
     pub gate: Option<&'static Gate>,
+    /// Whether a lane takes its default, zeros, in place of every third action or so, as if none had come in time, and
+    /// reports what it took, with a version of the policy and the step columns `tick` and `defaulted`.
+    pub reports: bool,
+    /// Lane of a session whose n-th step reports that: (lane, n, what).
+    pub misreports: Option<(usize, u64, Misreport)>,
+}
+
+/// What a lane reports that it cannot have done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Misreport {
+    /// An action that is none.
+    Action,
+    /// A version of the policy before that of its last step.
+    Version,
+    /// A boolean of 2.
+    Note,
+    /// Another action than it was given to repeat.
+    Otherwise,
 }
 
 /// A gate that a test opens and closes; it is made open.
@@ -116,6 +138,8 @@ struct Delayed {
     infos: Vec<ColumnData>,
     /// Whether info channels are written in rows that began an episode.
     first_infos: bool,
+    /// Lanes whose action was replaced by the default, and why rows of lanes were refused the last time.
+    reported: (LaneSet, BTreeMap<usize, String>),
     rewards: Vec<f64>,
     taken: [u64; BLOCK_LANES],
     hung: LaneSet,
@@ -127,13 +151,23 @@ struct Delayed {
 /// Returns an entry whose lanes do what those of `entry` do, late.
 pub fn late(entry: &Arc<EnvEntry>, timing: Timing) -> Arc<EnvEntry> {
     let inner = Arc::clone(entry);
-    let made = EnvEntry::late(entry.spec().clone(), move |options| blocks(&inner, timing, options));
+    let spec =
+        if timing.reports { entry.spec().clone().with_reports(&reports()) } else { entry.spec().clone() };
+    let made = EnvEntry::late(spec, move |options| blocks(&inner, timing, options));
     let made = made.with_constants(entry.constants());
     let made = if entry.draws_options() { made.with_drawn_options() } else { made };
     Arc::new(match (entry.render_size(), entry.render_fps()) {
         (Some(size), Some(images_per_second)) => made.drawn(size, images_per_second),
         _ => made,
     })
+}
+
+/// What lanes report that report something: the step columns are the number of the lane's step, and whether it took its
+/// default.
+fn reports() -> Reports {
+    let column = |name: &str, dtype| StepColumn { name: name.to_owned(), dtype, shape: Vec::new() };
+    let columns = vec![column("tick", DType::I64), column("defaulted", DType::Bool)];
+    Reports { actions: true, step_columns: StepColumns::new(columns).expect("two names") }
 }
 
 /// Makes the blocks of a session around those of `inner`.
@@ -160,6 +194,7 @@ fn blocks(
             scratch: spec.obs_columns().iter().map(zeros).collect(),
             infos: spec.info_channels.iter().map(zeros).collect(),
             first_infos: spec.has_first_infos(),
+            reported: (LaneSet::NONE, BTreeMap::new()),
             rewards: vec![0.0; lanes],
             taken: [0; BLOCK_LANES],
             hung: LaneSet::NONE,
@@ -174,6 +209,50 @@ impl Delayed {
     fn hangs(&self, lane: usize) -> bool {
         let hangs = self.shared.lock().timing.hangs;
         hangs.is_some_and(|(hung, from)| hung == self.number * BLOCK_LANES + lane && self.taken[lane] >= from)
+    }
+
+    /// Gives lanes their default in place of the action that they were posted with, as if that had not come in time.
+    fn choose(&mut self, step: LaneSet) {
+        let elements = self.actions.as_ref().len() / self.lanes();
+        let none = ColumnData::zeros(self.actions.as_ref().dtype(), elements);
+        for lane in step {
+            let number = (self.number * BLOCK_LANES + lane) as u32;
+            let late = random_bits(CHOICES, number, self.taken[lane]).is_multiple_of(3);
+            self.reported.0.insert_if(lane, late);
+            if late {
+                assert!(self.actions.set_row(lane, elements, none.as_ref()), "actions of one type");
+            }
+        }
+    }
+
+    /// Writes what the lanes of `steps` have done, behind the channels of the env within.
+    fn report(&self, infos: &mut [ColumnMut<'_>], steps: LaneSet) {
+        let timing = self.shared.lock().timing;
+        let [actions, ColumnMut::I64(versions), ColumnMut::I64(ticks), ColumnMut::U8(defaulted)] =
+            &mut infos[self.infos.len()..]
+        else {
+            return;
+        };
+        let elements = self.actions.as_ref().len() / self.lanes();
+        for lane in steps {
+            let at = (self.number * BLOCK_LANES + lane, self.taken[lane]);
+            let wrong =
+                timing.misreports.filter(|&(lane, step, _)| (lane, step) == at).map(|(.., what)| what);
+            let taken = self.actions.as_ref().slice(lane * elements, (lane + 1) * elements);
+            let mut column = actions.reborrow();
+            let mut row = column.slice(lane * elements, (lane + 1) * elements);
+            assert!(row.copy_from(taken), "the channel has the type of actions");
+            if let (Some(wrong), ColumnMut::I64(row)) = (wrong, row) {
+                row[0] = match wrong {
+                    Misreport::Action => -1,
+                    _ => row[0] ^ i64::from(wrong == Misreport::Otherwise),
+                };
+            }
+            versions[lane] = if wrong == Some(Misreport::Version) { 1 } else { FIRST_VERSION + at.1 as i64 };
+            ticks[lane] = at.1 as i64;
+            defaulted[lane] =
+                if wrong == Some(Misreport::Note) { 2 } else { self.reported.0.has(lane).into() };
+        }
     }
 }
 
@@ -260,6 +339,12 @@ impl LateLanes for Delayed {
             let action = given.slice(lane * elements, (lane + 1) * elements);
             assert!(self.actions.set_row(lane, elements, action), "actions of the spec's type");
         }
+        let reports = self.shared.lock().timing.reports;
+        if reports && post.repeats {
+            self.reported.0 &= !post.step;
+        } else if reports {
+            self.choose(post.step);
+        }
         self.steps |= post.step;
         self.resets |= post.reset;
         let hanging: LaneSet = post.step.into_iter().filter(|&lane| self.hangs(lane)).collect();
@@ -317,6 +402,7 @@ impl LateLanes for Delayed {
         for lane in if self.first_infos { free } else { steps } & !lost {
             copy(rows.infos, &self.infos, lane, lanes);
         }
+        self.report(rows.infos, steps & !lost);
         let (terminated, truncated) = (ended.terminated & steps, ended.truncated & steps);
         Collected { done: free & !lost, terminated, truncated, lost, hung: LaneSet::NONE }
     }
@@ -330,6 +416,15 @@ impl LateLanes for Delayed {
         shared.begun[self.number] &= !lanes;
         shared.free[self.number] &= !lanes;
         lanes
+    }
+
+    fn refuse(&mut self, lane: usize, why: &str) {
+        self.hung.insert(lane);
+        self.reported.1.insert(lane, why.to_owned());
+    }
+
+    fn why_lost(&mut self, lane: usize) -> Option<String> {
+        self.reported.1.get(&lane).cloned()
     }
 
     fn connecting(&mut self) -> LaneSet {
@@ -353,6 +448,12 @@ impl LateLanes for Delayed {
         (0..self.lanes()).filter(|&lane| self.coming[lane] > 0).collect()
     }
 }
+
+/// Seed of the lanes' choices.
+const CHOICES: u64 = 11;
+
+/// Version of the policy that a lane reports of its first step; each later one has the next.
+pub const FIRST_VERSION: i64 = 100;
 
 fn copy(to: &mut [ColumnMut<'_>], from: &[ColumnData], lane: usize, lanes: usize) {
     for (to, from) in to.iter_mut().zip(from) {

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use rollhouse_core::limits::{
-    MAX_METHODS, MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH,
+    MAX_METHODS, MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH, MAX_STEP_COLUMNS,
 };
 use rollhouse_core::{
     BadMethod, Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, MethodSpec,
-    ObservationSpace, OptionSpec, Options, OwnDType, Role, SequenceSpace, Space, TextSpace, bounded_list,
+    ObservationSpace, OptionSpec, Options, OwnDType, Reports, Role, SequenceSpace, Space, StepColumn,
+    StepColumns, StepColumnsError, TextSpace, bounded_list,
 };
 use rollhouse_env::ImageSize;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,19 @@ struct Made {
     options: Vec<OptionSpec>,
     #[serde(default, deserialize_with = "bounded_list::<_, MAX_METHODS, _>")]
     methods: Vec<MethodSpec>,
+    #[serde(default)]
+    reports_actions: bool,
+    #[serde(default, deserialize_with = "bounded_list::<_, MAX_STEP_COLUMNS, _>")]
+    step_columns: Vec<NotedColumn>,
+}
+
+/// Step column that an env notes, as a worker describes it.
+#[derive(Debug, Deserialize)]
+struct NotedColumn {
+    name: String,
+    #[serde(with = "crate::remarks::as_name")]
+    dtype: DType,
+    shape: Vec<usize>,
 }
 
 /// Picture that an env draws of itself.
@@ -160,6 +174,9 @@ pub enum DescriptionError {
     /// The options that the env declares are none.
     #[error("metadata[\"options\"]: {0}")]
     Options(String),
+    /// The step columns that the env declares are none.
+    #[error("metadata[\"step_columns\"]: {0}")]
+    StepColumns(#[from] StepColumnsError),
 }
 
 /// What a worker said of its env, checked.
@@ -182,6 +199,8 @@ pub(crate) struct Description {
     pub(crate) options: Vec<OptionSpec>,
     /// Methods that can be called on its lanes.
     pub(crate) methods: Vec<MethodSpec>,
+    /// What its rows report of each step.
+    pub(crate) reports: Reports,
 }
 
 impl Description {
@@ -213,7 +232,18 @@ impl Description {
         let picture = made.picture.and_then(|Picture { width, height, fps }| {
             Some((ImageSize::new(width, height).ok()?, fps.max(1)))
         });
-        let Made { gymnasium, deterministic, action_mask, options, methods, .. } = *made;
+        let Made {
+            gymnasium,
+            deterministic,
+            action_mask,
+            options,
+            methods,
+            reports_actions,
+            step_columns,
+            ..
+        } = *made;
+        let column = |NotedColumn { name, dtype, shape }| StepColumn { name, dtype, shape };
+        let step_columns = StepColumns::new(step_columns.into_iter().map(column).collect())?;
         if let Some(mask) = &action_mask {
             action.check_mask(mask.n).map_err(|error| of("action")(error.to_string()))?;
         }
@@ -230,6 +260,7 @@ impl Description {
             picture,
             options,
             methods,
+            reports: Reports { actions: reports_actions, step_columns },
         })
     }
 }

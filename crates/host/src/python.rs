@@ -225,11 +225,14 @@ impl PythonHost {
         let (answer, remarks) = self.describe(env, &[], false, watch)?;
         let description = Description::read(&answer)?;
         let may_draw = self.draw || description.draws;
+        let reports = description.reports.clone();
         let mut spec = spec(env, description);
-        let remarks = remarks.channels(recorded.len(), env.infos.are_learned);
         spec.info_channels.extend(recorded);
         // The hash is one of the spec and of the arguments, and of what the try-out shows, if there is one.
         let of_spec = spec_hash(&spec);
+        spec = spec.with_reports(&reports);
+        let others = spec.info_channels.iter().filter(|channel| channel.role != Role::ActionMask).count();
+        let remarks = remarks.channels(others, env.infos.are_learned);
         // Nothing in them can fail to be written: their keys are texts.
         let arguments = serde_json::to_string(&env.kwargs).unwrap_or_default();
         spec.dynamics_hash = [&answer[..], arguments.as_bytes()].into_iter().fold(of_spec, hash_bytes);

@@ -46,6 +46,8 @@ pub(crate) struct Record {
     said: Option<usize>,
     /// Bytes from the observation and what the lane says to the same of an episode that was begun ahead.
     ahead: usize,
+    /// Whether lanes report the action that they took.
+    reports: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -132,7 +134,8 @@ impl Record {
         let tells_more = |mask: &ColumnSpec| mask.role == Role::RemarkMask && mask.elements() == others.len();
         let further = others.last().is_some_and(tells_more).then_some(after);
         let stride = (after + further.map_or(0, |_| FURTHER_BYTES)).next_multiple_of(CACHE_LINE);
-        Self { stride, action: ACTION, columns, infos, hashed, end, generator, further, said: None, ahead: 0 }
+        let (action, said, ahead, reports) = (ACTION, None, 0, spec.action_taken().is_some());
+        Self { stride, action, columns, infos, hashed, end, generator, further, said, ahead, reports }
     }
 
     /// Lays out the record of a lane that says something beside its rows.
@@ -152,6 +155,11 @@ impl Record {
     /// Returns whether workers tell where lanes' generators stand.
     pub(crate) const fn has_generator(&self) -> bool {
         self.generator.is_some()
+    }
+
+    /// Returns whether lanes report the action that they took.
+    pub(crate) const fn reports(&self) -> bool {
+        self.reports
     }
 
     /// Returns what a worker is told whose first lane is `first`.

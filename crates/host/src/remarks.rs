@@ -29,6 +29,7 @@ struct Said {
 #[derive(Debug, Serialize)]
 pub(crate) struct InfoHello {
     record: Vec<Said>,
+    reported: Vec<Said>,
     #[serde(flatten)]
     remarks: Remarks,
 }
@@ -71,13 +72,13 @@ impl Remarks {
         if fits(&told.step) && fits(&told.first) { told } else { Self::default() }
     }
 
-    /// Returns the info channels that they are for lanes that have `recorded` infos beside. Where they `are_learned`, the last of
+    /// Returns the info channels that they are for lanes that have `others` beside, without an action mask. Where they `are_learned`, the last of
     /// the booleans which say what is there is for infos that have no column.
-    pub(crate) fn channels(&self, recorded: usize, are_learned: bool) -> Vec<ColumnSpec> {
+    pub(crate) fn channels(&self, others: usize, are_learned: bool) -> Vec<ColumnSpec> {
         let of = |said: &[Said], role| said.iter().map(|said| said.channel(role)).collect::<Vec<_>>();
         let mut channels = of(&self.step, Role::Remark);
         channels.extend(of(&self.first, Role::FirstRemark));
-        let (dtype, shape) = (DType::Bool, vec![recorded + channels.len() + usize::from(are_learned)]);
+        let (dtype, shape) = (DType::Bool, vec![others + channels.len() + usize::from(are_learned)]);
         if shape[0] > 0 {
             let (path, names) = ("is_there".to_owned(), Vec::new());
             channels.push(ColumnSpec { path, dtype, shape, names, role: Role::RemarkMask });
@@ -92,8 +93,8 @@ impl Said {
         ColumnSpec { path, dtype, shape, names: Vec::new(), role }
     }
 
-    fn of(spec: &EnvSpec, role: Role) -> Vec<Self> {
-        let channels = spec.info_channels.iter().filter(|channel| channel.role == role);
+    fn of(spec: &EnvSpec, is_meant: impl Fn(Role) -> bool) -> Vec<Self> {
+        let channels = spec.info_channels.iter().filter(|channel| is_meant(channel.role));
         let said = |ColumnSpec { path, dtype, shape, .. }: &ColumnSpec| Self {
             path: path.clone(),
             dtype: *dtype,
@@ -106,11 +107,15 @@ impl Said {
 impl InfoHello {
     /// Returns the infos of an env; `None` of one that is not asked for infos.
     pub(crate) fn of(spec: &EnvSpec) -> Option<Self> {
-        let of = |role| Said::of(spec, role);
+        let of = |wanted| Said::of(spec, |role| role == wanted);
         let remarks = Remarks { step: of(Role::Remark), first: of(Role::FirstRemark) };
-        let record = of(Role::Info);
+        let (record, reported) = (of(Role::Info), Said::of(spec, Role::is_report));
         let are_asked = spec.info_channels.iter().any(|channel| channel.role == Role::RemarkMask);
-        (are_asked || !record.is_empty()).then_some(Self { record, remarks })
+        (are_asked || !record.is_empty() || !reported.is_empty()).then_some(Self {
+            record,
+            reported,
+            remarks,
+        })
     }
 }
 
@@ -141,18 +146,18 @@ pub(crate) fn check(channels: Vec<ColumnSpec>) -> Result<Vec<ColumnSpec>, BadInf
 }
 
 /// Types as NumPy calls them, for workers.
-mod as_name {
+pub(crate) mod as_name {
     use rollhouse_core::DType;
     use serde::{Deserialize, Deserializer, Serializer};
 
     use crate::description::DTYPES;
 
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-    pub(super) fn serialize<S: Serializer>(dtype: &DType, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(dtype: &DType, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(dtype.name())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DType, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DType, D::Error> {
         let name = String::deserialize(deserializer)?;
         let known = DTYPES.into_iter().find(|dtype| dtype.name() == name);
         known.ok_or_else(|| serde::de::Error::custom(format!("elements of type `{name}`")))

@@ -144,7 +144,8 @@ impl TryOut {
     /// Steps and resets lanes, and waits for all of them. Returns those whose episodes are over.
     fn moved(&mut self, step: LaneSet, reset: LaneSet) -> Result<LaneSet, TryOutError> {
         let all = 0..2 * LANES;
-        self.workforce.post(all.clone(), &Post { step, reset, actions: self.actions.as_ref() });
+        self.workforce
+            .post(all.clone(), &Post { step, reset, actions: self.actions.as_ref(), repeats: true });
         self.workforce.dispatch();
         let (mut missing, mut over) = (step | reset, LaneSet::NONE);
         loop {

@@ -96,6 +96,10 @@ impl LateLanes for WorkerBlock {
         self.workforce.lock().gone(self.lanes.clone())
     }
 
+    fn refuse(&mut self, lane: usize, why: &str) {
+        self.workforce.lock().refuse(self.lanes.start + lane, why);
+    }
+
     fn why_lost(&mut self, lane: usize) -> Option<String> {
         Some(self.workforce.lock().why_lost(self.lanes.start + lane))
     }
@@ -137,7 +141,12 @@ impl BatchEnv for WorkerBlock {
 
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
         let mut rewards = vec![0.0; self.lanes.len()];
-        let post = Post { step: LaneSet::NONE, reset: lanes, actions: rollhouse_core::ColumnRef::U8(&[]) };
+        let post = Post {
+            step: LaneSet::NONE,
+            reset: lanes,
+            actions: rollhouse_core::ColumnRef::U8(&[]),
+            repeats: true,
+        };
         self.complete(post, LateRows { obs, infos: &mut [], rewards: &mut rewards }).lost
     }
 
@@ -147,7 +156,7 @@ impl BatchEnv for WorkerBlock {
         rewards.fill(0.0);
         let mut rows = LateRows { obs, infos, rewards };
         self.workforce.lock().show(self.lanes.clone(), skip, &mut rows);
-        let post = Post { step: lanes & !(skip | reset), reset: reset & lanes, actions };
+        let post = Post { step: lanes & !(skip | reset), reset: reset & lanes, actions, repeats: true };
         let Collected { terminated, truncated, lost, .. } = self.complete(post, rows);
         Ended { terminated, truncated, lost }
     }

@@ -194,7 +194,7 @@ impl Workforce {
             let number = block.start + index;
             let lane = &mut lanes[number];
             let its = lane.record(record, memories);
-            let task = lane.task(post.step.has(index));
+            let task = lane.task(post.step.has(index), post.repeats && record.reports());
             let ahead = std::mem::take(&mut lane.ahead) && task == Task::Reset;
             match lane.stage {
                 Stage::Ready if ahead => {
@@ -206,8 +206,8 @@ impl Workforce {
                 // It is under way already, which whoever posts knows.
                 Stage::Waiting(_) | Stage::UnderWay(_) | Stage::Ahead | Stage::Failing { .. } => continue,
             }
-            lane.talk.begin(task == Task::Step);
-            if let (Task::Step, Some(its)) = (task, its) {
+            lane.talk.begin(task.steps());
+            if let (true, Some(its)) = (task.steps(), its) {
                 its.put_action(post.actions, index, count, row);
             }
             if let Some(exact) = &mut lane.exact {
@@ -215,7 +215,7 @@ impl Workforce {
                     its.put_generator(generator);
                     lane.seed = Some(generator.position().seed);
                 }
-                exact.post(task == Task::Step);
+                exact.post(task.steps());
             }
         }
     }
@@ -246,12 +246,12 @@ impl Workforce {
         self.command.resize(count * COMMAND_BYTES, Task::Nothing as u8);
         for (index, lane) in lanes.iter_mut().enumerate() {
             let Stage::Waiting(task) = lane.stage else { continue };
-            if task != Task::Step && !lane.add_options(index, &mut self.command, count * COMMAND_BYTES) {
+            if !task.steps() && !lane.add_options(index, &mut self.command, count * COMMAND_BYTES) {
                 continue;
             }
             lane.stage = Stage::UnderWay(staff.number);
             self.command[index] = task as u8;
-            if task != Task::Step {
+            if !task.steps() {
                 let at = count + index * size_of::<u64>();
                 self.command[at..at + size_of::<u64>()].copy_from_slice(&lane.take_seed().to_le_bytes());
             }
@@ -290,6 +290,12 @@ impl Workforce {
             (0..self.staff.len()).for_each(|worker| self.fail_lanes(worker, false, ""));
         }
         self.dispatch();
+    }
+
+    /// Takes a lane out of use whose row was refused; its env is made anew.
+    pub(crate) fn refuse(&mut self, lane: usize, why: &str) {
+        warn!(lane, why, "a row is refused; its lane is lost");
+        self.lanes[lane].lose_by(why);
     }
 
     /// Writes the rows of a block's lanes that have answered, as [`rollhouse_env::LateLanes::collect`] has it.

@@ -42,7 +42,7 @@ impl Lanes {
     fn post(&mut self, step: LaneSet, reset: LaneSet) {
         let actions: Vec<i64> = (0..self.rewards.len() as i64).collect();
         let late = self.block.late().expect("its lanes are late");
-        late.post(Post { step, reset, actions: ColumnRef::I64(&actions) });
+        late.post(Post { step, reset, actions: ColumnRef::I64(&actions), repeats: false });
         late.flush();
     }
 

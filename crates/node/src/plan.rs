@@ -119,6 +119,7 @@ impl SessionPlan {
             | BeginError::Options { .. }
             | BeginError::RowTooLarge { .. }
             | BeginError::SamePath(_)
+            | BeginError::StepColumns(_)
             | BeginError::Header(_) => Refusal::new(RefusalCode::BadRequest, error.to_string()),
             BeginError::WriterGone => Refusal::new(RefusalCode::Internal, error.to_string()),
         })
@@ -131,7 +132,7 @@ impl SessionPlan {
 
     /// Returns the header that a recorder needs of the pool, the same on every node.
     fn run_header(&self) -> RunHeader {
-        let spec = self.entry.spec().recorded();
+        let spec = self.entry.spec().clone();
         let policy = self.collect.as_ref().map_or("external", |(policy, ..)| policy.name());
         RunHeader {
             run: self.pool,

@@ -69,6 +69,11 @@ impl FrameLayout {
         Self { action: spec.action_column(), obs: spec.obs_columns(), infos: spec.info_channels.clone() }
     }
 
+    /// Returns the number of the info channel with the action that was taken, if rows report it.
+    pub fn action_taken(&self) -> Option<usize> {
+        self.action.place_taken(&self.infos)
+    }
+
     /// Returns the places in a batch over all `rows` lanes; `None` if it is larger than a frame may be.
     pub fn batch(&self, rows: usize, final_obs: bool) -> Option<BatchPlaces> {
         self.places(rows, false, final_obs)

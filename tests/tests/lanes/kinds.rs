@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Workers,
     /// Lanes are done in an order of their own, the third last.
     Simulator,
+    /// The same lanes, which take their default now and then and report what they took.
+    Reporting,
 }
 
 /// The envs of a kind, and the folder of the plug-in.
@@ -38,9 +40,15 @@ impl Envs {
         let registry = match kind {
             Kind::Kernel => builtin,
             Kind::Workers => workers(plugin.path()),
-            Kind::Simulator => {
+            Kind::Simulator | Kind::Reporting => {
                 let seed = Chance::new(7).below(u64::MAX);
-                let timing = Timing { seed, hangs, last: Some(2), ..Timing::default() };
+                let timing = Timing {
+                    seed,
+                    hangs,
+                    last: Some(2),
+                    reports: kind == Kind::Reporting,
+                    ..Timing::default()
+                };
                 let entry = |id| Arc::into_inner(late(&builtin.get(id).unwrap(), timing)).unwrap();
                 registry_of(ENVS.map(entry))
             }

@@ -121,7 +121,8 @@ impl Lanes {
                 lanes.engine.step().map_err(|error| error.to_string())?;
                 lanes.mark_losses();
                 let rows = self.shape.rows(&lanes.engine.frame().unwrap());
-                lanes.note(Some((actions, &rows)));
+                let taken = self.shape.taken(&rows);
+                lanes.note(Some((taken.as_deref().unwrap_or(actions), &rows)));
                 rows
             }
             Held::OnNodes(lanes) => {
@@ -165,6 +166,11 @@ impl Lanes {
             self.returns.add(*lane as usize, row, is_lost);
         }
         rows
+    }
+
+    /// The actions that were taken in these rows, of lanes that report them.
+    pub(crate) fn taken(&self, rows: &[Row]) -> Vec<i64> {
+        self.shape.taken(rows).expect("the lanes report what they took")
     }
 
     /// Why a lane is lost.

@@ -76,7 +76,7 @@ pub(super) fn a_lane_that_hangs_costs_what_it_shares_with_others(pair: Pair) {
     let (hangs, option, lost) = match pair.kind {
         Kind::Kernel => return,
         Kind::Workers => (None, Some("hang_at"), BLOCK_LANES..2 * BLOCK_LANES),
-        Kind::Simulator => (Some((LANE, BREAKS - 1)), None, LANE..LANE + 1),
+        Kind::Simulator | Kind::Reporting => (Some((LANE, BREAKS - 1)), None, LANE..LANE + 1),
     };
     let suite = Suite::start(Pair { hangs, lane_deadline: Duration::from_secs(2), ..pair });
     let mut both = suite.open(&LaneOrder::of("test/Faulty-v0"));

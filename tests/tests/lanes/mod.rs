@@ -14,6 +14,7 @@ mod losses;
 #[path = "../../../crates/client/tests/nodes/mod.rs"]
 mod nodes;
 mod recordings;
+mod reports;
 mod returns;
 mod rows;
 
@@ -309,6 +310,21 @@ fn keeps_the_rules(kind: Kind, carrier: Carrier) {
     losses::a_worker_that_is_killed_costs_its_own_lanes(pair);
     recordings::what_is_recorded_is_what_a_kernel_records(pair);
     lanes_that_lose_their_carrier_go_on_elsewhere_with_the_same_numbers(pair);
+}
+
+#[test]
+fn lanes_in_this_process_report_what_they_took() {
+    reports::what_lanes_took_is_answered_recorded_and_resumed(Carrier::Embedded);
+}
+
+#[test]
+fn lanes_behind_shared_memory_report_what_they_took() {
+    reports::what_lanes_took_is_answered_recorded_and_resumed(Carrier::Memory);
+}
+
+#[test]
+fn lanes_over_quic_report_what_they_took() {
+    reports::what_lanes_took_is_answered_recorded_and_resumed(Carrier::Quic);
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub(super) fn what_is_recorded_is_what_a_kernel_records(pair: Pair) {
 }
 
 /// All that was recorded of each episode, by lane and number. It is verified with kernels.
-fn episodes(library: &Library) -> BTreeMap<(u32, u64), String> {
+pub(super) fn episodes(library: &Library) -> BTreeMap<(u32, u64), String> {
     let verified =
         |found: rollhouse_replay::Verification| assert!(found.ok && found.note.is_none(), "{found:?}");
     library.verify_all(&Registry::builtin(), verified).unwrap();
@@ -65,8 +65,8 @@ fn episodes(library: &Library) -> BTreeMap<(u32, u64), String> {
         let versions: Vec<u64> = (0..info.length).map(|step| episode.policy_versions.of_step(step)).collect();
         let ended = (info.outcome, info.length, info.total_reward, info.result, info.score);
         let hashes = (&episode.windows, episode.end_hash);
-        let played = (info.start, info.options(), &episode.actions, versions, &episode.calls, &episode.steps);
-        ((info.name.lane, info.name.number), format!("{ended:?} {hashes:?} {played:?}"))
+        let played = (info.start, info.options(), &episode.actions, &episode.calls, &episode.steps);
+        ((info.name.lane, info.name.number), format!("{ended:?} {hashes:?} {played:?} versions {versions:?}"))
     });
     episodes.collect()
 }

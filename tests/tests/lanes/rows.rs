@@ -38,6 +38,13 @@ impl Shape {
         }
     }
 
+    /// The actions that the rows report, where they do.
+    pub(crate) fn taken(&self, rows: &[Row]) -> Option<Vec<i64>> {
+        // It is the first of four channels, of eight bytes.
+        let action = |row: &Row| row.infos.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
+        (self.infos.len() == 4).then(|| rows.iter().map(action).collect())
+    }
+
     /// The rows of a frame by lane.
     pub(crate) fn rows(&self, frame: &Frame<'_>) -> Vec<Row> {
         let flags = [frame.terminated(), frame.truncated(), frame.reset()];

@@ -16,6 +16,9 @@ pub struct Answered<'a> {
     pub now: Duration,
     /// The flags of its lanes.
     pub flags: LaneFlags<'a>,
+    /// The actions that its lanes took, as bytes of a column, where rows report them: they may be others than were asked
+    /// for.
+    pub taken: Option<&'a [u8]>,
     /// Its notes beside its columns.
     pub notes: &'a Notes,
 }
@@ -40,7 +43,7 @@ impl Session {
         if let (Some(log), FrameKind::Step) = (log, kind) {
             let lost: Vec<u32> = losses.iter().map(|loss| loss.lane).collect();
             let sent = request.as_ref().map(|request| &request.columns[..]);
-            match posted.or(sent.filter(|columns| !columns.is_empty())) {
+            match answered.taken.or(posted).or(sent.filter(|columns| !columns.is_empty())) {
                 Some(actions) => log.stepped(answered.now, actions, answered.flags, &lost),
                 None => log.stepped_as_posted(answered.now, answered.flags, &lost),
             }
@@ -75,11 +78,12 @@ impl Session {
         }
     }
 
-    /// Keeps an answer about some lanes, which were stepped with one of `actions` each.
+    /// Keeps an answer about some lanes, which were asked for a step with one of `actions` each.
     pub fn note_rows(&mut self, answered: &Answered<'_>, lanes: &[u32], actions: &[u8]) {
         let mut lost: Vec<u32> = answered.notes.lost.iter().map(|loss| loss.lane).collect();
         lost.extend(&self.cut);
         if let Some(log) = &mut self.log {
+            let actions = answered.taken.unwrap_or(actions);
             log.stepped_some(answered.now, lanes, actions, answered.flags, &lost);
         }
         self.note_log(answered);

@@ -10,6 +10,7 @@ use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Interruption, LaneDeadli
 use rollhouse_env::{Collected, LateRows, Post};
 use rollhouse_replay::limits::{CHUNK_AGE_MS, PACKED_AGE_MS};
 
+use super::reports::RowReports;
 use super::{Block, Done, Moves, Turn, copy_rows, keep_observations, show_rest};
 use crate::timings::{Laps, Phase};
 
@@ -38,6 +39,8 @@ pub(super) struct UnderWay {
     apart: LaneSet,
     /// What is known of each of these.
     posted_apart: [Posted; BLOCK_LANES],
+    /// What rows report of their steps; `None` if they report nothing.
+    pub(super) reports: Option<Box<RowReports>>,
     /// Times that a lane may be under way.
     deadlines: LaneDeadlines,
     /// Time at which lanes were last posted.
@@ -68,6 +71,7 @@ impl UnderWay {
             together: never,
             apart: LaneSet::NONE,
             posted_apart: [never; BLOCK_LANES],
+            reports: None,
             deadlines,
             stirred: never.at,
             hand_over_after: HAND_OVER_AFTER,
@@ -245,7 +249,8 @@ impl Block {
 
     fn post_to_env(&mut self, step: LaneSet, reset: LaneSet) {
         let Some(under_way) = self.under_way.take() else { return };
-        let post = Post { step, reset, actions: (*under_way.actions).as_ref() };
+        let repeats = under_way.reports.as_ref().is_some_and(|reports| reports.repeats);
+        let post = Post { step, reset, actions: (*under_way.actions).as_ref(), repeats };
         self.with_late(|env| env.post(post));
         self.under_way = Some(under_way);
     }
@@ -284,13 +289,44 @@ impl Block {
                 collected
             });
             // Without an env the whole block is lost.
-            under_way.merge(collected.unwrap_or(Collected { lost: lanes, ..Collected::default() }));
+            let mut collected = collected.unwrap_or(Collected { lost: lanes, ..Collected::default() });
+            if under_way.reports.is_some() {
+                self.take_reports(columns, &mut under_way, &mut collected);
+            }
+            under_way.merge(collected);
         }
         let complete = !under_way.frame || under_way.lanes().is_empty();
         self.under_way = Some(under_way);
         laps.lap(Phase::Step);
         if complete {
             self.account_finished(columns, turn, laps);
+        }
+    }
+
+    /// Takes what the rows of lanes that have stepped report, and loses those whose rows are refused.
+    #[inline(never)]
+    fn take_reports(
+        &mut self,
+        columns: &BlockRows<'_, '_>,
+        under_way: &mut UnderWay,
+        collected: &mut Collected,
+    ) {
+        for lane in collected.done & under_way.stepping {
+            let Some(reports) = &mut under_way.reports else { return };
+            let posted = Arc::make_mut(&mut under_way.actions);
+            let spec = self.maker.entry.spec();
+            match reports.take(lane, &self.lanes, columns, posted, spec) {
+                Ok(None) => {}
+                Ok(Some(version)) => {
+                    under_way.posted_apart[lane] = Posted { version, ..under_way.posted(lane) };
+                    under_way.apart.insert(lane);
+                }
+                Err(fault) => {
+                    collected.done &= !LaneSet::one(lane);
+                    collected.lost.insert(lane);
+                    self.with_late(|env| env.refuse(lane, &fault.to_string()));
+                }
+            }
         }
     }
 

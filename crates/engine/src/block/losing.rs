@@ -45,7 +45,10 @@ impl Block {
         };
         let coming = self.with_late(|env| env.coming()).unwrap_or_default() & due & !back;
         self.restarts.restarted(due & !coming, back);
-        if self.under_way.is_some() {
+        if let Some(under_way) = &mut self.under_way {
+            if let Some(reports) = &mut under_way.reports {
+                reports.forget(back);
+            }
             let seeded = self.seed_anew(back);
             self.heed(seeded);
         }

@@ -64,12 +64,15 @@ impl Block {
         let begun = reset & self.starts.untouched;
         let (mut obs, mut infos) = (ObsRefs::new(), ObsRefs::new());
         if recorder.wants_observations() {
-            // Remarks, which come last, are not recorded.
+            // Reports and remarks, which come last, are not recorded as infos.
             (obs, infos) = (refs(columns.obs), refs(&columns.infos[..self.says.recorded_infos]));
         }
         let now_ms = turn.now_ms;
         let rewards = &*columns.rewards;
         recorder.policy_version(turn.policy_version);
+        if self.says.notes {
+            self.status.noted.set_of_env(columns.infos, stepped, self.lanes.count());
+        }
         self.status.noted.take(|columns| recorder.note(columns));
         recorder.row(Row { stepped, begun, actions, obs: &obs, rewards, infos: &infos, now_ms });
         if self.under_way.is_some() {

@@ -72,6 +72,7 @@ impl Block {
         let range = self.lanes.rows().clone();
         rows.with_block(&range, |columns| keep_observations(columns, self.lanes.all(), range.len()));
         let mut actions = ColumnData::zeros(past.dtype, range.len() * past.elements);
+        self.repeat(true);
         // All lanes at once: an env that has to be made with them can be replaced only while no lane plays.
         self.give_again(&past.take_first_given())?;
         loop {
@@ -88,10 +89,18 @@ impl Block {
                 return Err(ResumeError::Crashed { lane: range.start + lane, number });
             }
         }
+        self.repeat(false);
         self.stats = Stats::default();
         rows.with_block(&range, |columns| show_rest(columns, LaneSet::NONE));
         self.show();
         Ok(())
+    }
+
+    /// Sets whether late lanes that may choose their actions do again what they did.
+    fn repeat(&mut self, repeats: bool) {
+        if let Some(reports) = self.under_way.as_mut().and_then(|under_way| under_way.reports.as_mut()) {
+            reports.repeats = repeats;
+        }
     }
 
     /// Does everything that comes before the lanes' next actions and returns the lanes that have one.

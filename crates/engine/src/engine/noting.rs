@@ -1,7 +1,7 @@
-//! What those who choose the actions note of each step.
+//! What owners and envs note of each step.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnRef, DType, StepColumns};
+use rollhouse_core::{ColumnRef, DType, Role, StepColumns};
 use rollhouse_replay::RunRecorder;
 
 use super::Engine;
@@ -88,9 +88,14 @@ impl Engine {
     /// Takes over the step columns of a run that is recorded from now on.
     pub(super) fn begin_noting(&mut self, run: &RunRecorder) {
         self.recording.step_columns = run.step_columns().clone();
+        let columns = &self.recording.step_columns;
+        let channels = self.entry.spec().info_channels.iter().enumerate();
+        let noted = channels.filter(|(_, channel)| channel.role == Role::StepColumn);
+        let of_env = noted.filter_map(|(at, channel)| Some((at, columns.place(&channel.path)?)));
+        let of_env: Vec<_> = of_env.collect();
         for (block, status) in self.status.iter().enumerate() {
             let lanes = BLOCK_LANES.min(self.config.lanes - block * BLOCK_LANES);
-            status.noted.begin(self.recording.step_columns.unknown(lanes));
+            status.noted.begin(self.recording.step_columns.unknown(lanes), of_env.clone());
         }
     }
 }

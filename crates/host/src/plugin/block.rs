@@ -156,7 +156,7 @@ impl BatchEnv for IsolatedBlock {
 
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
         let mut rewards = vec![0.0; self.lanes];
-        let post = Post { step: LaneSet::NONE, reset: lanes, actions: ColumnRef::U8(&[]) };
+        let post = Post { step: LaneSet::NONE, reset: lanes, actions: ColumnRef::U8(&[]), repeats: true };
         self.complete(post, LateRows { obs, infos: &mut [], rewards: &mut rewards }).lost
     }
 
@@ -168,7 +168,7 @@ impl BatchEnv for IsolatedBlock {
         if !(skip & lanes).is_empty() {
             self.workers.lock().show(self.number, &mut rows);
         }
-        let post = Post { step: lanes & !(skip | reset), reset: reset & lanes, actions };
+        let post = Post { step: lanes & !(skip | reset), reset: reset & lanes, actions, repeats: true };
         let Collected { terminated, truncated, lost, .. } = self.complete(post, rows);
         Ended { terminated, truncated, lost }
     }

@@ -67,6 +67,15 @@ pub(super) enum Task {
     Anew,
     /// Reset an env that has played nothing yet, from the seed and the generator's place in the record.
     Placed,
+    /// Step as the lane did before, with the action that it took then.
+    Again,
+}
+
+impl Task {
+    /// Returns whether it is a step.
+    pub(super) const fn steps(self) -> bool {
+        matches!(self, Self::Step | Self::Again)
+    }
 }
 
 impl Lane {
@@ -138,9 +147,17 @@ impl Lane {
         (self.stage, self.anew) = (Stage::LOST, !self.orphaned);
     }
 
-    /// Returns what the lane does when it is posted: a step, or whatever reset it needs.
-    pub(super) fn task(&self, steps: bool) -> Task {
+    /// Notes that the lane is lost because its row was refused.
+    pub(super) fn lose_by(&mut self, why: &str) {
+        self.talk.end(false, why);
+        (self.stage, self.anew) = (Stage::LOST, !self.orphaned);
+    }
+
+    /// Returns what the lane does when it is posted: a step, of one that may choose its action one that `repeats`, or
+    /// whatever reset it needs.
+    pub(super) fn task(&self, steps: bool, repeats: bool) -> Task {
         match () {
+            () if steps && repeats => Task::Again,
             () if steps => Task::Step,
             () if self.exact.as_ref().is_some_and(|exact| exact.wanted().is_some()) => Task::Placed,
             () if self.anew => Task::Anew,

@@ -44,9 +44,10 @@ impl Camera {
         self.moves += 1;
         let same_step = engine.autoreset() == AutoresetMode::SameStep;
         let lost = engine.lost() > 0;
+        let taken = engine.entry().spec().action_taken();
         // Only an engine that hangs has no frame after a step.
         let Ok((frame, actions)) = engine.frame_and_actions() else { return };
-        let (frame, actions) = (frame, actions.as_ref());
+        let actions = taken.map_or(actions.as_ref(), |number| frame.info(number));
         let (columns, lanes) = (frame.obs_columns(), frame.reset().len());
         let elements = actions.len() / lanes.max(1);
         for filmed in &mut self.lanes {
@@ -80,12 +81,17 @@ impl Camera {
     ) {
         self.moves += 1;
         let same_step = engine.autoreset() == AutoresetMode::SameStep;
+        let taken = engine.entry().spec().action_taken().map(|number| received.infos[number].as_ref());
         for filmed in &mut self.lanes {
             let row = received.lanes.iter().position(|&lane| lane as usize == filmed.lane);
             let Some((row, action)) = row.and_then(|row| Some((row, action(filmed.lane as u32)?))) else {
                 continue;
             };
             let rows = received.lanes.len();
+            let action = taken.map_or(action, |column| {
+                let elements = column.len() / rows;
+                column.slice(row * elements, (row + 1) * elements)
+            });
             let of = |columns: &[ColumnData]| -> Vec<u8> {
                 columns.iter().flat_map(|column| row_bytes(column.as_ref(), row, rows)).collect()
             };

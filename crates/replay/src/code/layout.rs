@@ -175,6 +175,7 @@ impl Layout {
     /// Returns whether one row with a reset of every lane fits a chunk.
     pub(crate) fn fits(&self, lanes: usize) -> bool {
         let packed = 3 * self.packed_bytes() * lanes;
-        self.row_bytes(lanes) + 2 * self.obs_bytes * lanes + packed < MAX_PAYLOAD_BYTES / 2
+        let noted = self.noted_bytes() * lanes;
+        self.row_bytes(lanes) + 2 * self.obs_bytes * lanes + packed + noted < MAX_PAYLOAD_BYTES / 2
     }
 }

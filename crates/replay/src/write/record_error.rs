@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rollhouse_core::SamePath;
 use rollhouse_core::msgpack::DecodeError;
+use rollhouse_core::{SamePath, StepColumnsError};
 
 use crate::disk_error::DiskError;
 use crate::limits::MAX_OPEN_RUNS;
@@ -31,6 +31,8 @@ pub enum BeginError {
     },
     /// Two columns have the same path, so that readers would find one of them.
     SamePath(SamePath),
+    /// The step columns of the owner and those of the env do not fit together.
+    StepColumns(StepColumnsError),
     /// No reader would accept the run's header: it is too long, or says more than is read.
     Header(Arc<DecodeError>),
     /// The writer thread is gone.
@@ -68,6 +70,7 @@ impl fmt::Display for BeginError {
                 crate::limits::MAX_PAYLOAD_BYTES / 2
             ),
             Self::SamePath(error) => write!(f, "{error}"),
+            Self::StepColumns(error) => write!(f, "{error}"),
             Self::Header(_) => f.write_str("the description of the env is too large for a recording"),
             Self::WriterGone => f.write_str("the recorder's writer thread has ended"),
         }

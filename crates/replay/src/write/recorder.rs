@@ -176,7 +176,8 @@ impl Recorder {
         self.begin_lanes_with(header, lanes, Beside { placement, ..Beside::default() })
     }
 
-    /// Begins to record lanes, as [`Recorder::begin_placed`] does, of which more is recorded than the env's steps.
+    /// Begins to record lanes, as [`Recorder::begin_placed`] does, of which more is recorded than the env's steps. Step
+    /// columns that the env notes follow those of `beside`.
     ///
     /// # Errors
     /// As [`Recorder::begin_run`].
@@ -185,11 +186,13 @@ impl Recorder {
     /// As [`Recorder::begin_lanes`].
     pub fn begin_lanes_with(
         &self,
-        header: RunHeader,
+        mut header: RunHeader,
         lanes: Range<u32>,
         beside: Beside,
     ) -> Result<RunRecorder, BeginError> {
         let Beside { placement, frames_every, step_columns, owner } = beside;
+        let step_columns = step_columns.and_of(&header.spec).map_err(BeginError::StepColumns)?;
+        header.spec = header.spec.recorded();
         assert!(lanes.start <= lanes.end && lanes.end <= header.lanes, "lanes beyond the run's");
         if let RecordRule::Sample { probability } = header.record
             && !(0.0..=1.0).contains(&probability)

@@ -58,7 +58,8 @@ impl PoolSession {
         let flags =
             LaneFlags { terminated: &rows.terminated, truncated: &rows.truncated, reset: &rows.reset };
         let actions = asked.actions_of(&rows.lanes, &self.made_of.layout);
-        self.session.note_rows(&Answered { now: ctx.now, flags, notes: &notes }, &rows.lanes, &actions);
+        let answered = Answered { now: ctx.now, flags, taken: None, notes: &notes };
+        self.session.note_rows(&answered, &rows.lanes, &actions);
         let cut = self.session.take_cut(&rows.lanes);
         if let Some(some) = &mut self.some {
             some.take(&asked, &rows);
