@@ -222,6 +222,8 @@ impl PythonHost {
             return Err(PythonError::Id(env.id[..shown].to_owned()));
         }
         let recorded = remarks::check(env.infos.recorded.clone())?;
+        // Others have no booleans that say which infos are there.
+        let shows = env.infos.are_learned || !recorded.is_empty();
         let (answer, remarks) = self.describe(env, &[], false, watch)?;
         let description = Description::read(&answer)?;
         let may_draw = self.draw || description.draws;
@@ -232,7 +234,7 @@ impl PythonHost {
         let of_spec = spec_hash(&spec);
         spec = spec.with_reports(&reports);
         let others = spec.info_channels.iter().filter(|channel| channel.role != Role::ActionMask).count();
-        let remarks = remarks.channels(others, env.infos.are_learned);
+        let remarks = remarks.channels(if shows { others } else { 0 }, env.infos.are_learned);
         // Nothing in them can fail to be written: their keys are texts.
         let arguments = serde_json::to_string(&env.kwargs).unwrap_or_default();
         spec.dynamics_hash = [&answer[..], arguments.as_bytes()].into_iter().fold(of_spec, hash_bytes);

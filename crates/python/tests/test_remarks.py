@@ -64,6 +64,7 @@ def test_what_a_lane_does_not_say_is_not_there_and_what_it_said_at_its_reset_sta
     number = {"dtype": "float64", "shape": []}
     infos = {
         "record": [{"path": "goal/near", **number}],
+        "reported": [],
         "step": [{"path": "speed", **number}, {"path": "lives", "dtype": "int64", "shape": []}],
         "first": [{"path": "lives", "dtype": "int64", "shape": []}],
     }
@@ -78,3 +79,33 @@ def test_what_a_lane_does_not_say_is_not_there_and_what_it_said_at_its_reset_sta
     with pytest.raises(ValueError, match="goal/near.*record_infos"):
         lanes.step(1, {"goal": {"near": [1.0, 2.0]}})
     assert not memory[4][0].any(), "the other lane has said nothing"
+
+
+def test_a_step_reports_the_action_that_was_taken_else_the_given_one_and_nothing_of_another_shape() -> None:
+    memory: dict[int, np.ndarray] = {}
+
+    def array(at: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        return memory.setdefault(at, np.zeros((2, *shape), dtype))
+
+    whole = {"dtype": "int64", "shape": []}
+    margin = {"path": "margin", "dtype": "float32", "shape": [2]}
+    reported = [{"path": "action_taken", **whole}, {"path": "policy_version", **whole}, margin]
+    lanes = LaneInfos({"record": [], "reported": reported, "step": [], "first": []}, [0, 1, 2, 3], (4, 1024), array)
+
+    def report(info: dict[str, Any]) -> list[Any]:
+        lanes.step(1, info)
+        lanes.report(1, info, np.array(7), lambda action: action)
+        return [memory[at][1].tolist() for at in range(4)]
+
+    given = report({})
+    assert given[:2] == [7, 0] and np.isnan(given[2]).all() and given[3] == [False, False, False, False]
+    told = report({"action_taken": 2, "policy_version": 5, "margin": [0.5, 1.0]})
+    assert told == [2, 5, [0.5, 1.0], [True, True, True, False]], "nothing of it is without a column"
+    for wrong in ({"action_taken": [1, 2]}, {"action_taken": 0.5}, {"policy_version": "new"}, {"margin": 1.0}):
+        with pytest.raises(ValueError, match=f"info '{next(iter(wrong))}' is not as the env declares it"):
+            report(wrong)
+    assert memory[0].tolist()[0] == 0, "the other lane has reported nothing"
+
+
+def test_numbers_that_are_reported_are_no_remarks() -> None:
+    assert [channel["path"] for channel in channels({"action_taken": 1, "lives": 2}, {"action_taken"})] == ["lives"]

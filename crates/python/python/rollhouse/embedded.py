@@ -176,7 +176,7 @@ def make_vec(
             by name as well), ``info_layout``, ``valid``, ``on_loss``, ``render_mode``, ``render_size`` (width and height of images in
             pixels), ``statistics``, ``lane_options`` (one dict of options per lane) and ``step_columns`` (what ``note``
             notes of each step, for recordings: ``{"log_prob": "float32", "logits": ("float32", (4,))}``, at most 16 columns
-            and 4,096 bytes a lane). An option is a value, or a
+            and 65,536 bytes a lane). An option is a value, or a
             distribution of which each episode draws a value of its own when it begins: ``{"uniform": [low, high]}``,
             ``{"integers": [low, high]}`` (both included) or ``{"choice": [value, ...]}``.
 

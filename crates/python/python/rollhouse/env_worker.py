@@ -40,7 +40,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
-from rollhouse import env_methods, leaving_out, lookup
+from rollhouse import env_methods, leaving_out, lookup, reports
 from rollhouse._native import WorkerLink, pack_frame
 from rollhouse.action_parts import ActionParts
 from rollhouse.agents import adapted
@@ -52,6 +52,7 @@ from rollhouse.hosted.columns import write_array
 from rollhouse.hosted.declared import declared_options, options_among
 from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.lane_words import (
+    AGAIN,
     ANEW,
     CALL_LANE,
     DONE,
@@ -127,7 +128,7 @@ def main(host: int) -> None:
         code, _ = link.receive()
         if code & 0xFF == LEARN_INFOS:
             defaults = {option["name"]: option["default"] for option in declared}
-            said = learned(envs[0], lambda: begun(envs[0], 0, defaults))
+            said = learned(envs[0], lambda: begun(envs[0], 0, defaults), reports.names(reports.declared(envs[0])))
             link.reply(SAYS, json.dumps(said).encode())
             link.receive()
         return
@@ -366,6 +367,12 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
         raise Refused("methods_refused", str(error)) from error
     if methods:
         told["methods"] = methods
+    try:
+        told.update(reports.declared(env))
+    except (ValueError, TypeError) as error:
+        raise Refused("make_failed", str(error)) from error
+    if lookup.is_vector(name) and reports.names(told):
+        raise Refused("make_failed", f"the lanes of {name} step together, and what each has done is not reported")
     return told
 
 
@@ -542,6 +549,10 @@ class Worker:
         self.parts = ActionParts(action_space, taken) if ActionParts.has(action_space) else None
         # A copy is of the env's own dtype; parts are cast each for itself.
         self.action_dtype = action_space.dtype if self.parts is None else self.parts.dtype
+        told = reports.declared(envs[0])
+        self.reports = bool(told)
+        # Whether each env was told that it repeats, of those that may choose their actions.
+        self.repeats: list[bool | None] | None = [None] * self.count if "reports_actions" in told else None
         self.mask_by: str | None = (hello["action_mask"] or {}).get("by")
 
     @classmethod
@@ -606,8 +617,11 @@ class Worker:
             task = payload[lane]
             if task == NOTHING:
                 continue
+            steps = task == STEP or task == AGAIN
             try:
-                if task == STEP:
+                if steps:
+                    if self.repeats is not None:
+                        self.tell_repeats(lane, task == AGAIN)
                     if self.parts is not None:
                         self.parts.check(action)
                         action = self.parts.action(action)
@@ -617,6 +631,8 @@ class Worker:
                         self.verdicts.tell(lane, info)
                     if self.infos is not None:
                         self.infos.step(lane, info)
+                        if self.reports:
+                            self.infos.report(lane, info, self.actions[lane], self.carried)
                     flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
                 else:
                     seed = int.from_bytes(seeds[lane * SEED_BYTES : (lane + 1) * SEED_BYTES], "little")
@@ -633,11 +649,11 @@ class Worker:
                 else:
                     self.columns.write(self.rows[lane], [], observation)
                 if self.frames_every:
-                    flags |= self.paint(lane, task, flags)
+                    flags |= self.paint(lane, steps, flags)
                 if self.generator_at is not None:
                     self.memory[self.place(lane)] = packed(generator_of(self.envs[lane]))
             except Exception as error:
-                failure = error if task == STEP else self.connector.failed(lane, error)
+                failure = error if steps else self.connector.failed(lane, error)
                 if failure is None:
                     again.append(lane)
                     continue
@@ -646,6 +662,26 @@ class Worker:
                 flags = LOST
             publish(self.places[lane], number | flags)
         return again
+
+    def tell_repeats(self, lane: int, repeats: bool) -> None:
+        """Tells an env that may choose its actions whether it repeats what it did: then it takes those that it is given."""
+        assert self.repeats is not None
+        if self.repeats[lane] is not repeats:
+            self.envs[lane].unwrapped.repeats = repeats
+            self.repeats[lane] = repeats
+
+    def carried(self, action: Any) -> Any:
+        """Returns an action that was taken as the column has it.
+
+        Raises:
+            ValueError: It is none of a Dict or Tuple.
+        """
+        if self.parts is None:
+            return action
+        space = self.envs[0].action_space
+        if not space.contains(action):
+            raise ValueError(f"{action!r} is no action of {space}")
+        return self.parts.loose([action])[0]
 
     def options_in(self, command: bytes) -> dict[int, dict[str, Any]]:
         """The options of lanes that begin an episode."""
@@ -714,10 +750,10 @@ class Worker:
         height, width, _ = picture.shape
         return PICTURE.pack(width, height) + picture.tobytes()
 
-    def paint(self, lane: int, task: int, flags: int) -> int:
+    def paint(self, lane: int, steps: bool, flags: int) -> int:
         """Makes a picture of a lane's row, if it is to be recorded. Returns the flag that says so; an env that gives none goes
         on without."""
-        self.ages[lane] = self.ages[lane] + 1 if task == STEP else 0
+        self.ages[lane] = self.ages[lane] + 1 if steps else 0
         if flags == 0 and self.ages[lane] % self.frames_every:
             return 0
         try:
@@ -734,6 +770,8 @@ class Worker:
     def drop(self, lane: int) -> None:
         """Puts an env away."""
         env, self.envs[lane] = self.envs[lane], None
+        if self.repeats is not None:
+            self.repeats[lane] = None
         try:
             if env is not None:
                 env.close()

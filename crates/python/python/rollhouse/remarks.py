@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -20,6 +20,7 @@ from gymnasium import spaces
 from rollhouse.carried import WIDER
 from rollhouse.hosted.columns import write_array
 from rollhouse.masks import choices_of, flat
+from rollhouse.reports import ACTION_TAKEN
 from rollhouse.said import at_path, info_of
 
 MAX_INFOS, MAX_INFO_BYTES = 20, 4096
@@ -41,19 +42,22 @@ Channel = dict[str, Any]
 """A path, a dtype and a shape, as the host has them."""
 
 
-def learned(env: gymnasium.Env, begin: Callable[[], tuple[Any, Any]]) -> dict[str, list[Channel]]:
+def learned(
+    env: gymnasium.Env, begin: Callable[[], tuple[Any, Any]], reported: Collection[str] = ()
+) -> dict[str, list[Channel]]:
     """Resets an env and tries a step. Returns the numbers in both infos: those of the step, and those of the reset.
 
     Args:
         begin: Resets it.
+        reported: Names of infos that have columns anyway.
     """
     said: dict[str, list[Channel]] = {"step": [], "first": []}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             info = info_of(begin()[1])
-            said["first"] = channels(info)
-            said["step"] = channels(info_of(env.step(first_action(env, info))[4]))
+            said["first"] = channels(info, reported)
+            said["step"] = channels(info_of(env.step(first_action(env, info))[4]), reported)
         except Exception:
             # Its lanes will tell.
             pass
@@ -87,12 +91,12 @@ def least(space: gymnasium.Space, mask: np.ndarray | None = None) -> Any:
     return space.sample()
 
 
-def channels(info: Mapping[str, Any]) -> list[Channel]:
-    """Returns the numbers of an info, as many as there is room for."""
+def channels(info: Mapping[str, Any], reported: Collection[str] = ()) -> list[Channel]:
+    """Returns the numbers of an info, as many as there is room for, but for those that are ``reported``."""
     found: list[Channel] = []
     size = 0
     for path, array in numbers(info):
-        if size + array.nbytes <= MAX_INFO_BYTES and len(found) < MAX_INFOS and len(path.encode()) <= MAX_NAME_BYTES:
+        if path not in reported and size + array.nbytes <= MAX_INFO_BYTES and len(found) < MAX_INFOS and len(path.encode()) <= MAX_NAME_BYTES:
             size += array.nbytes
             found.append({"path": path, "dtype": array.dtype.name, "shape": list(array.shape)})
     return found
@@ -123,7 +127,7 @@ class LaneInfos:
     """Writes the numbers of lanes' infos to their records.
 
     Args:
-        infos: ``record``, ``step`` and ``first``: the channels, in the order of ``places``.
+        infos: ``record``, ``reported``, ``step`` and ``first``: the channels, in the order of ``places``.
         places: Where each of them lies in a record; one more says which are there.
         further: Where numbers lie that have no column, and their bytes, if there is a place for them.
         array: Makes an array of a value of each lane, given its place, dtype and shape.
@@ -140,20 +144,21 @@ class LaneInfos:
         # By place, the rows of all lanes.
         self._rows: list[np.ndarray] = []
         at = 0
-        for kind in ("record", "step", "first"):
+        for kind in ("record", "reported", "step", "first"):
             self._of[kind] = []
             for channel in infos[kind]:
                 rows = array(places[at], np.dtype(channel["dtype"]), tuple(channel["shape"]))
                 self._rows.append(rows)
                 lanes = [rows[lane : lane + 1].reshape(rows.shape[1:]) for lane in range(len(rows))]
-                path = channel["path"] if kind == "record" else keys_of(channel["path"])
+                path = channel["path"] if kind in ("record", "reported") else keys_of(channel["path"])
                 self._of[kind].append((at, path, lanes, np.nan if rows.dtype.kind == "f" else 0))
                 at += 1
         # Nobody is told of infos that are recorded only.
         there = at + int(further is not None)
         self._there = array(places[at], np.dtype("bool"), (there,)) if at < len(places) else None
         self._further = None if further is None else array(further[0], np.dtype("uint8"), (further[1],))
-        self._known = {kind: {channel["path"] for channel in infos[kind]} for kind in ("step", "first")}
+        reported = {channel["path"] for channel in infos["reported"]}
+        self._known = {kind: {channel["path"] for channel in infos[kind]} | reported for kind in ("step", "first")}
         # What is neither a dict nor unknown needs no second look.
         self._usual = {kind: {path for path in known if "/" not in path} for kind, known in self._known.items()}
         self._parts: list[dict[str, list[Any]]] = [{} for _ in range(0 if self._further is None else len(self._further))]
@@ -179,6 +184,30 @@ class LaneInfos:
         self._say("step", lane, info)
         if self._further is not None:
             self._put_further(lane, {"step": info})
+
+    def report(self, lane: int, info: dict[str, Any], given: np.ndarray, carried: Callable[[Any], Any]) -> None:
+        """Writes what an info reports of a step: the action that was taken, or the one that was ``given``; and what is noted of
+        it, NaN or 0 where it is not.
+
+        Args:
+            carried: Returns an action as its column has it.
+
+        Raises:
+            ValueError: A value has another shape than was declared, or a dtype that does not become the declared one.
+        """
+        for at, path, lanes, missing in self._of["reported"]:
+            there = path in info
+            try:
+                if there:
+                    write_array(lanes[lane], carried(info[path]) if path == ACTION_TAKEN else info[path])
+                elif path == ACTION_TAKEN:
+                    lanes[lane][...] = given
+                else:
+                    lanes[lane].fill(missing)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ValueError(f"info {path!r} is not as the env declares it: {error}") from None
+            if self._there is not None:
+                self._there[lane, at] = there
 
     def step_all(self, infos: dict[str, Any], began: np.ndarray) -> None:
         """Writes what a step of lanes that step together said, of those that ``began`` an episode in it as ``first`` does, and of

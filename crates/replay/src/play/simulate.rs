@@ -137,7 +137,7 @@ impl Simulator {
         let now = entry.spec();
         if now.action_column() != spec.action_column()
             || now.obs_columns() != spec.obs_columns()
-            || now.info_channels != spec.info_channels
+            || now.recorded().info_channels != spec.info_channels
         {
             return Err(SimulateError::Changed { env: spec.id.clone() });
         }
@@ -161,7 +161,7 @@ impl Simulator {
             actions: rows(&spec.action_column()),
             action_elements: spec.action_column().elements(),
             obs: spec.obs_columns().iter().map(rows).collect(),
-            infos: spec.info_channels.iter().map(rows).collect(),
+            infos: now.info_channels.iter().map(rows).collect(),
             rewards: vec![0.0; lanes],
             hashes: [0; BLOCK_LANES],
         })
