@@ -185,6 +185,7 @@ impl AsyncPool {
         let on_loss = request.on_loss_of(&opened.spec)?;
         let batch = Batch::new(&opened.spec, lanes, same_step).map_err(OpenError::Arena)?;
         let layout = FrameLayout::of(&opened.spec);
+        let taken = layout.action_taken();
         let lease = Duration::from_millis(opened.lease_ms);
         let shape = Arc::new(Shape::new(&opened.spec, request.settings.autoreset, layout.clone()));
         let recipe = Recipe { open: request.open(id), dynamics: opened.spec.dynamics_hash, on_loss, lease };
@@ -200,12 +201,7 @@ impl AsyncPool {
             let terms =
                 Terms { transport, refused_memory: None, shape: Arc::clone(&shape), max_columns: most.bytes };
             let session = Session::new(Arc::clone(&recipe), &opened.spec, grant, seed);
-            Ok(PoolSession::new(
-                session,
-                id,
-                terms,
-                Places { plain, with_final, taken: layout.action_taken() },
-            ))
+            Ok(PoolSession::new(session, id, terms, Places { plain, with_final, taken }))
         };
         let sessions = opened.sessions.into_iter().map(session).collect::<Result<Vec<_>, _>>()?;
         let kind = LaneKind {
