@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use rollhouse_core::{BoxSpace, ColumnRef, CompositeSpace, DType, Drawing, EnvKind, EnvSpec, Space};
+use rollhouse_core::{BoxSpace, ColumnRef, CompositeSpace, DType, Drawing, EnvSpec, Space};
 
 use crate::{Kernel, Target};
 
@@ -152,7 +152,7 @@ impl ActionCheck {
     /// Makes the check one of an env's actions, whose texts and sequences are looked at, too, if nobody else does.
     #[must_use]
     pub fn with_counted_of(self, spec: &EnvSpec) -> Self {
-        let drawing = if EnvKind::has_id(&spec.id) { None } else { Drawing::of_counted(&spec.action_space) };
+        let drawing = if spec.source.is_learned() { None } else { Drawing::of_counted(&spec.action_space) };
         let counted = drawing.map(Box::new);
         Self { counted, ..self }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::{LAUNCHES_OF_OPENING, MAX_DEADLINE, MAX_ENV_ID_BYTES};
-use rollhouse_core::{Determinism, EnvId, EnvKind, EnvSource, EnvSpec, LaneDeadlines, Options, Space};
+use rollhouse_core::{Determinism, EnvId, EnvKind, EnvSource, EnvSpec, LaneDeadlines, Options, Role, Space};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, spec_hash};
 use serde::Serialize;
 use tracing::warn;

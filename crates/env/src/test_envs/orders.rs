@@ -1,8 +1,8 @@
 //! test/Orders-v0, whose observations and actions have texts and sequences.
 
 use rollhouse_core::{
-    BadCounted, BoxSpace, ColumnMut, ColumnRef, CompositeSpace, Determinism, EnvSpec, SequenceSpace, Space,
-    StateHasher, TextSpace,
+    BadCounted, BoxSpace, ColumnMut, ColumnRef, CompositeSpace, Determinism, EnvSource, EnvSpec,
+    SequenceSpace, Space, StateHasher, TextSpace,
 };
 
 use crate::{Env, EnvEntry, Generator, StepResult};
@@ -17,6 +17,7 @@ fn spec() -> EnvSpec {
     let action_space = BoxSpace::of_parts(CompositeSpace::Dict { spaces: spaces.clone() });
     EnvSpec {
         id: "test/Orders-v0".into(),
+        source: EnvSource::BuiltIn,
         summary: "for tests of the machinery: shows the word and the moves of its last action, turned round"
             .into(),
         observation_space: CompositeSpace::Dict { spaces }.into(),
