@@ -253,27 +253,6 @@ async fn answer(
         }
         Request::Drain(drain) => ClusterRequest::Drain { node: drain.node },
         Request::Undrain(undrain) => ClusterRequest::Undrain { node: undrain.node },
-        Request::Status(_) => {
-            let status = service.see(|actor, _| actor.status()).await;
-            return service.answer(responder, status).await;
-        }
-        Request::Nodes(page) => {
-            let nodes = service.see(move |actor, now| actor.cluster().nodes_after(now, &page)).await;
-            return service.answer(responder, nodes).await;
-        }
-        Request::Envs(page) => {
-            let envs = service.see(move |actor, now| actor.cluster().envs_after(now, &page)).await;
-            return service.answer(responder, envs).await;
-        }
-        Request::Sessions(page) => {
-            let reads = connection.peer().reads.clone();
-            let sessions = service.see(move |actor, _| actor.cluster().sessions_of(&reads, &page)).await;
-            return service.answer(responder, sessions).await;
-        }
-        Request::PoolStatus(of) => {
-            let status = service.pool_status(of, asker(connection).0).await;
-            return service.answer(responder, status).await;
-        }
         Request::OpenReplay(open) => match service.replay_pool(connection, reader, open).await {
             Ok(asked) => asked,
             Err(refusal) => return service.refuse(responder, refusal).await,
@@ -284,9 +263,43 @@ async fn answer(
             return service.ship(&connection.peer().name, ship, responder).await;
         }
         Request::Enroll(enroll) => return service.enroll(connection.peer(), enroll, responder).await,
-        other => return answer_from_store(service, reader, other, responder).await,
+        other => return answer_from_view(connection, service, reader, other, responder).await,
     };
     ask(service, asked, responder).await
+}
+
+/// Answers a request for a view of the cluster.
+async fn answer_from_view(
+    connection: &Connection,
+    service: &Arc<Service>,
+    reader: &Reader,
+    request: Request,
+    responder: Responder,
+) -> Result<(), StreamLost> {
+    match request {
+        Request::Status(_) => {
+            let status = service.see(|actor, _| actor.status()).await;
+            service.answer(responder, status).await
+        }
+        Request::Nodes(page) => {
+            let nodes = service.see(move |actor, now| actor.cluster().nodes_after(now, &page)).await;
+            service.answer(responder, nodes).await
+        }
+        Request::Envs(page) => {
+            let envs = service.see(move |actor, now| actor.cluster().envs_after(now, &page)).await;
+            service.answer(responder, envs).await
+        }
+        Request::Sessions(page) => {
+            let reads = connection.peer().reads.clone();
+            let sessions = service.see(move |actor, _| actor.cluster().sessions_of(&reads, &page)).await;
+            service.answer(responder, sessions).await
+        }
+        Request::PoolStatus(of) => {
+            let status = service.pool_status(of, asker(connection).0).await;
+            service.answer(responder, status).await
+        }
+        other => answer_from_store(service, reader, other, responder).await,
+    }
 }
 
 /// Answers a request about the store; what is nobody's here is refused.

@@ -62,9 +62,9 @@ fn step(engine: &mut Engine, at: u64, reports: &mut [Vec<Report>]) {
     let same_step = engine.autoreset() == AutoresetMode::SameStep;
     let frame = engine.step().unwrap();
     let infos: Vec<_> = (0..4).map(|column| frame.info(column)).collect();
-    for lane in 0..LANES {
+    for (lane, reports) in reports.iter_mut().enumerate() {
         if same_step || frame.reset()[lane] == 0 {
-            reports[lane].push(report(&infos, lane));
+            reports.push(report(&infos, lane));
         }
     }
 }
