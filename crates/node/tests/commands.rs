@@ -123,7 +123,7 @@ fn a_lane_is_drawn_and_a_schema_told_over_the_stream() {
     assert_eq!((height, width, pixels.len(), packed), (48, 64, 48 * 64 * 3, false));
     let error = commands.call::<Render>(&RenderParams { packed: false, ..params }).unwrap_err();
     assert_eq!(error.code, RefusalCode::Unsupported);
-    assert!(error.message.contains("bytes, at most 131072 allowed"), "{error}");
+    assert!(error.message.contains("an answer of 480032 bytes, at most 130816 are taken"), "{error}");
     let schema: SchemaAnswer = commands.call::<Schema>(&Nothing {}).unwrap();
     assert!(schema.renders && !schema.recorded);
     assert_eq!(schema.columns[1].shape, [10, 10, 4]);
@@ -163,7 +163,7 @@ fn an_answer_longer_than_an_envelope_is_refused_with_the_limit() {
     let mut commands = Commands::open(&owner, &open);
     let error = commands.call::<GetAttributes>(&states(8_000)).unwrap_err();
     assert_eq!(error.code, RefusalCode::Unsupported);
-    assert!(error.message.contains("at most 131072"), "{error}");
+    assert!(error.message.contains("at most 130816 are taken"), "{error}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ mod returns;
 mod rows;
 
 use rollhouse_core::limits::MAX_ANSWER_BYTES;
-use rollhouse_core::{AutoresetMode, Distribution, OptionValue, random_bits};
+use rollhouse_core::{AutoresetMode, Distribution, EnvSource, OptionValue, random_bits};
 use rollhouse_engine::{AttributeValue, LaneOptions, Reset};
 use rollhouse_wire::Spread;
 
@@ -254,7 +254,12 @@ fn commands_between_two_steps_answer_what_a_kernel_answers(suite: &Suite) {
 
 fn calls_of_methods_answer_and_move_lanes_as_those_of_a_kernel(suite: &Suite) {
     let mut both = suite.open(&LaneOrder::of("test/Called-v0"));
-    both.ask(Lanes::schema);
+    // A plug-in's env is the same, and says where it comes from.
+    both.ask(|lanes| {
+        let mut schema = lanes.schema();
+        schema.spec.source = EnvSource::default();
+        schema
+    });
     both.reset(&Reset::seeded(7, LANES));
     for _ in 0..40 {
         call(&mut both);

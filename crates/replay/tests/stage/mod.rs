@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{
-    ColumnData, DType, GameResult, Interruption, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule,
-    Space, Start, StepColumn, StepColumns, per_episode_seed, random_bits, split_mix64,
+    ColumnData, ColumnMut, DType, Drawing, GameResult, Interruption, LaneSet, Options, Outcome, RecordRule,
+    RunId, SeedSchedule, Space, Start, StepColumn, StepColumns, per_episode_seed, random_bits, split_mix64,
 };
 use rollhouse_env::{BlockStep, Registry};
 use rollhouse_replay::{
@@ -263,6 +263,15 @@ fn fill(space: &Space, actions: &mut ColumnData, lane: usize, bits: u64) {
         (Space::Box(space), ColumnData::F32(values)) => {
             let unit = (bits >> 40) as f64 / (1u64 << 24) as f64;
             values[lane] = (space.low[0] + unit * (space.high[0] - space.low[0])) as f32;
+        }
+        (Space::Box(space), ColumnData::I64(values)) => {
+            let Drawing { elements, settling } = Drawing::of(space);
+            let row = &mut values[lane * elements.len()..][..elements.len()];
+            for (at, (value, range)) in row.iter_mut().zip(&elements).enumerate() {
+                let count = (range.high - range.low) as u64 + 1;
+                *value = range.low as i64 + (bits.rotate_right(7 * at as u32) % count) as i64;
+            }
+            settling.settle(ColumnMut::I64(row));
         }
         (space, actions) => panic!("{space:?} {actions:?}"),
     }
