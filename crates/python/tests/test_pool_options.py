@@ -69,7 +69,7 @@ def test_a_value_of_another_type_is_refused_by_its_name(name: str, value: Any) -
 
 @pytest.mark.parametrize("name", ["transport", "spread", "on_loss", "info_layout", "valid", "autoreset_mode"])
 def test_a_word_that_is_none_of_those_known_is_refused_by_its_name(name: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name}='other' is none of '"):
+    with pytest.raises(ValueError, match=f"^{name}='other' is not one of "):
         asked(**{name: "other"})
 
 

@@ -116,6 +116,6 @@ def test_a_transport_that_cannot_be_had_is_refused_by_name(cluster_url: str, tmp
     envs.close()
     with pytest.raises(errors.RefusedError, match="transport=shm: .* the attach socket does not answer"):
         elsewhere.make_vec("CartPole-v1", 2, transport="shm")
-    with pytest.raises(ValueError, match="transport='smoke' is none of"):
+    with pytest.raises(ValueError, match="transport='smoke' is not one of"):
         rollhouse.connect(cluster_url, transport="smoke")  # type: ignore[arg-type]
     elsewhere.close()

@@ -396,7 +396,7 @@ def _address(url: str | os.PathLike[str]) -> str:
 
 def _check_transport(transport: str | None) -> None:
     if transport not in (None, "auto", "shm", "quic"):
-        raise ValueError(f"transport={transport!r} is none of 'auto', 'shm', 'quic'")
+        raise ValueError(f"transport={transport!r} is not one of auto, shm, quic")
 
 
 def _by_name(spec: Mapping[str, Any], pool: PoolOptions, num_envs: int) -> dict[str, list[Any]]:

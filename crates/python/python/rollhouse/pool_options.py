@@ -182,7 +182,7 @@ def check_types(given: Any) -> None:
             raise TypeError(f"{field.name}={value!r} must be of type {field.type}")
         words = [word for one in (kind, *get_args(kind)) if get_origin(one) is Literal for word in get_args(one)]
         if words and isinstance(value, str) and value not in words:
-            raise ValueError(f"{field.name}={value!r} is none of {', '.join(map(repr, words))}")
+            raise ValueError(f"{field.name}={value!r} is not one of {', '.join(words)}")
 
 
 def _is_of(value: Any, kind: Any) -> bool:
