@@ -24,12 +24,18 @@ PACKAGE = ROOT / "crates" / "python" / "python"
 VERSIONS = ["1.31", "1.34", "1.36"]
 JOIN = "rollhouse://coordinator.rollhouse.svc:7600?token=rh_1_2&ca=sha256:" + "0a" * 32
 
-# The part of the package that launches needs nothing but Python: not its extension module, which is not built here.
+# The part of the package that launches, without what connects to what was launched: that needs the extension module, which is
+# not built here.
 ALONE = f"""
 import sys, types
 package = types.ModuleType("rollhouse")
 package.__path__ = [{str(PACKAGE / "rollhouse")!r}]
-sys.modules["rollhouse"] = package
+cluster = types.ModuleType("rollhouse.cluster")
+cluster.Cluster = cluster.ClusterVectorEnv = types.SimpleNamespace(make_vec=None)
+cluster.connect = None
+options = types.ModuleType("rollhouse.pool_options")
+options.arguments_of = lambda model: lambda method: method
+sys.modules.update({{module.__name__: module for module in (package, cluster, options)}})
 import rollhouse.launch
 """
 
