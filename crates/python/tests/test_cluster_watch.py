@@ -61,8 +61,9 @@ def test_a_watched_lane_shows_its_values_action_reward_and_infos(nodes: LocalClu
                 episode += int(steps == 0)
                 rewards[episode, steps] = float(given[1])
 
-            frames = watched(nodes, envs.run, step)
-    assert len(frames) == 6
+            # Which rows are looked at is chance, and those that begin an episode have no action: of so many a few have one.
+            frames = watched(nodes, envs.run, step, 30)
+    assert len(frames) == 30
     for frame in frames:
         steps = frame["step"]
         assert frame["observation"][""][0] == steps
