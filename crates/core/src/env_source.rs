@@ -43,8 +43,8 @@ pub enum PythonLanes {
 }
 
 impl EnvSource {
-    /// Returns the source that an id tells. An id without a colon is one of the program or of a plug-in; which of both it
-    /// does not tell, and the program counts.
+    /// Returns the source that follows from an id. An id without a colon is one of the program or of a plug-in; which of both
+    /// does not follow, and the program counts.
     pub fn of_id(id: &str) -> Self {
         if id.len() > MAX_ENV_ID_BYTES {
             return Self::BuiltIn;
@@ -94,17 +94,17 @@ impl EnvSource {
         }
     }
 
-    /// Returns whether the id of its env tells it.
-    pub(crate) const fn is_told_by_id(&self) -> bool {
+    /// Returns whether it follows from the id of its env.
+    pub(crate) const fn follows_from_id(&self) -> bool {
         !matches!(self, Self::PlugIn)
     }
 
-    /// Writes a source that no id tells.
+    /// Writes a source that follows from no id.
     pub(crate) fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(if self.is_told_by_id() { "" } else { PLUG_IN })
+        serializer.serialize_str(if self.follows_from_id() { "" } else { PLUG_IN })
     }
 
-    /// Reads a source that no id tells. Any other word is one of a newer program, and leaves it to the id.
+    /// Reads a source that follows from no id. Any other word is one of a newer program, and leaves it to the id.
     pub(crate) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = String::deserialize(deserializer)?;
         Ok(if word == PLUG_IN { Self::PlugIn } else { Self::BuiltIn })
@@ -114,12 +114,12 @@ impl EnvSource {
 /// Word for an env of a plug-in in messages and files.
 const PLUG_IN: &str = "plug_in";
 
-/// Id of an env that is asked for, with the source that it tells. It is sent, ordered and compared as its text.
+/// Id of an env that is asked for, with the source that follows from it. It is sent, ordered and compared as its text.
 #[derive(Clone)]
 pub struct EnvId(Arc<(Box<str>, EnvSource)>);
 
 impl EnvId {
-    /// Returns the source that the id tells, as [`EnvSource::of_id`] does.
+    /// Returns the source that follows from the id, as [`EnvSource::of_id`] does.
     pub fn source(&self) -> &EnvSource {
         &self.0.1
     }

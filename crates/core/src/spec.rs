@@ -23,7 +23,7 @@ pub struct EnvSpec {
     /// Where the env comes from.
     #[serde(
         default,
-        skip_serializing_if = "EnvSource::is_told_by_id",
+        skip_serializing_if = "EnvSource::follows_from_id",
         serialize_with = "EnvSource::write",
         deserialize_with = "EnvSource::read"
     )]
@@ -73,9 +73,9 @@ impl Serialize for EnvSpec {
 impl<'de> Deserialize<'de> for EnvSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut spec = Self::deserialize(deserializer)?;
-        let told = EnvSource::of_id(&spec.id);
-        if told.is_learned() {
-            spec.source = told;
+        let of_id = EnvSource::of_id(&spec.id);
+        if of_id.is_learned() {
+            spec.source = of_id;
         }
         Ok(spec)
     }

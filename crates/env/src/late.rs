@@ -43,7 +43,7 @@ pub trait LateLanes {
     fn give_up(&mut self, lanes: LaneSet, why: &str) -> LaneSet;
 
     /// Takes a lane out of use whose last row was refused, for the reason `why`, which [`LateLanes::why_lost`] returns then.
-    /// It is lost until [`BatchEnv::revive`](crate::BatchEnv::revive) has made it anew; other lanes go on. Lanes that
+    /// It is lost until [`BatchEnv::revive`](crate::BatchEnv::revive) has restarted it; other lanes go on. Lanes that
     /// report nothing have no such rows.
     fn refuse(&mut self, lane: usize, why: &str) {
         let _ = (lane, why);

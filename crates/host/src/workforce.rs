@@ -292,7 +292,7 @@ impl Workforce {
         self.dispatch();
     }
 
-    /// Takes a lane out of use whose row was refused; its env is made anew.
+    /// Takes a lane out of use whose row was refused; another env takes its place.
     pub(crate) fn refuse(&mut self, lane: usize, why: &str) {
         warn!(lane, why, "a row is refused; its lane is lost");
         self.lanes[lane].lose_by(why);

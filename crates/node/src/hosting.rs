@@ -48,7 +48,7 @@ pub(crate) struct Hosting {
     recorder: Option<Arc<Recorder>>,
     supervision: Arc<Supervision>,
     registry: Arc<Registry>,
-    /// The Python envs, if the node hosts any.
+    /// The envs that the node learns.
     learning: Learning,
     /// The threads that wait for processes.
     apart: Apart,

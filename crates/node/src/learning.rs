@@ -190,7 +190,7 @@ pub(crate) fn asked_for(
     Ok(EnvRequest { id: id.clone(), kwargs, deterministic, infos })
 }
 
-/// Returns what keeps an env from being learned as trainers are told it. What would be refused by every node is not tried
+/// Returns the refusal that trainers receive of an env that cannot be learned. What would be refused by every node is not tried
 /// on others.
 pub(crate) fn refusal(error: &LearnError) -> Refusal {
     let code = match error.reason() {

@@ -89,7 +89,8 @@ impl RowReports {
                 return Err(ReportFault::Action(BadAction { lane: lanes.row(lane), ..bad }));
             }
             let elements = taken.len();
-            if self.repeats && !same(taken, posted.as_ref().slice(lane * elements, (lane + 1) * elements)) {
+            let given = posted.as_ref().slice(lane * elements, (lane + 1) * elements);
+            if self.repeats && taken.bytes() != given.bytes() {
                 return Err(ReportFault::NotRepeated);
             }
             let set = posted.set_row(lane, elements, taken);
@@ -106,17 +107,4 @@ fn row_of<'a>(column: &'a ColumnMut<'_>, lane: usize, lanes: usize) -> ColumnRef
     let column = column.as_ref();
     let elements = column.len() / lanes;
     column.slice(lane * elements, (lane + 1) * elements)
-}
-
-/// Returns whether both have the same bits.
-fn same(one: ColumnRef<'_>, other: ColumnRef<'_>) -> bool {
-    let bits = |column: ColumnRef<'_>| match column {
-        ColumnRef::F32(values) => values.iter().map(|value| u64::from(value.to_bits())).collect(),
-        ColumnRef::F64(values) => values.iter().map(|value| value.to_bits()).collect::<Vec<_>>(),
-        _ => Vec::new(),
-    };
-    match (one, other) {
-        (ColumnRef::F32(_) | ColumnRef::F64(_), _) => bits(one) == bits(other),
-        _ => one == other,
-    }
 }

@@ -204,7 +204,7 @@ impl<'a> FirstDone<'a> {
         }
     }
 
-    /// Has lost lanes made anew whose time has come, and sends those next that are back.
+    /// Restarts lost lanes whose time has come, and sends those next that are back.
     fn look_for_lost(&mut self) -> Result<(), Ended> {
         if self.lost.is_empty() {
             return Ok(());
