@@ -20,8 +20,16 @@ use super::rows::Shape;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carrier {
     Embedded,
+    /// An engine in this process, waited for on its descriptor.
+    Slept,
     Memory,
     Quic,
+}
+
+impl Carrier {
+    pub(crate) const fn is_in_process(self) -> bool {
+        matches!(self, Self::Embedded | Self::Slept)
+    }
 }
 
 /// A kind of lanes, what carries them, and how patient it is with them.
@@ -96,7 +104,7 @@ impl Stand {
                 config.recording.spool = Some(folder.join("spool"));
             })
         };
-        let nodes = (pair.carrier != Carrier::Embedded).then(nodes);
+        let nodes = (!pair.carrier.is_in_process()).then(nodes);
         Self { pair, envs, nodes }
     }
 
@@ -120,10 +128,12 @@ impl Stand {
             lane_deadlines: LaneDeadlines::both(self.pair.lane_deadline),
             ..EngineConfig::new(asked.lanes)
         };
+        let sleeps = self.pair.carrier == Carrier::Slept;
         if asked.record == RecordRule::None {
             let mut engine = Engine::new(&entry, config.clone(), None).unwrap();
             engine.keep_log().unwrap();
-            return InProcess { engine, entry, config, past: Vec::new(), lost: Vec::new(), recorder: None };
+            let (past, lost) = (Vec::new(), Vec::new());
+            return InProcess { engine, entry, config, past, lost, recorder: None, sleeps };
         }
         let disk = FaultyDisk::new();
         let recorder =
@@ -153,6 +163,7 @@ impl Stand {
             past: Vec::new(),
             lost: Vec::new(),
             recorder: Some((recorder, run, disk)),
+            sleeps,
         }
     }
 

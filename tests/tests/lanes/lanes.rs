@@ -1,7 +1,7 @@
 //! Lanes as a trainer has them, whatever carries them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rollhouse_client::{MethodError, Pool, StepError};
 use rollhouse_core::{
@@ -9,12 +9,13 @@ use rollhouse_core::{
 };
 use rollhouse_engine::{
     AttributeValue, CommandError, CommandLanes, Engine, EngineConfig, GetAttributes, GetParams, LaneRange,
-    LogEvent, Method, Nothing, Reset, Schema, SchemaAnswer, SetAttributes, SetParams, Statistics,
-    StatisticsAnswer, Timings,
+    LogEvent, Method, Nothing, Received, Reset, Schema, SchemaAnswer, SetAttributes, SetParams, Statistics,
+    StatisticsAnswer, StepError as EngineError, Timings,
 };
 use rollhouse_env::{EnvEntry, ImageSize};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Recorder, RunRecorder};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::carriers::LaneOrder;
 use super::returns::Returns;
@@ -31,6 +32,8 @@ pub(crate) struct InProcess {
     pub(crate) past: Vec<Past>,
     pub(crate) lost: Vec<u32>,
     pub(crate) recorder: Option<(Recorder, RunRecorder, FaultyDisk)>,
+    /// Whether lanes are waited for on their descriptor.
+    pub(crate) sleeps: bool,
 }
 
 /// Lanes of a node's session, or of two.
@@ -83,6 +86,54 @@ impl InProcess {
         self.engine.mark_truncated(&new).unwrap();
     }
 
+    fn step(&mut self) -> Result<(), EngineError> {
+        if !self.sleeps {
+            return self.engine.step().map(drop);
+        }
+        self.engine.begin_step()?;
+        self.finish();
+        Ok(())
+    }
+
+    fn reset(&mut self, reset: &Reset) {
+        if self.sleeps {
+            self.engine.begin_reset(reset).unwrap();
+            self.finish();
+        } else {
+            self.engine.reset(reset).unwrap();
+        }
+    }
+
+    fn finish(&mut self) {
+        while !self.engine.finish(Duration::ZERO).unwrap() {
+            self.sleep();
+        }
+    }
+
+    fn recv(&mut self, min: usize) -> Received {
+        let patience = if self.sleeps { Duration::ZERO } else { PATIENCE };
+        loop {
+            match self.engine.recv(min, patience) {
+                Err(EngineError::TimedOut) if self.sleeps => self.sleep(),
+                received => return received.unwrap(),
+            }
+        }
+    }
+
+    /// Sleeps on the descriptor of the lanes until there is something to look at.
+    fn sleep(&mut self) {
+        let now = Instant::now();
+        let until = self.engine.arm(now).unwrap();
+        let left = until.map_or(PATIENCE, |until| until.saturating_duration_since(now));
+        if left.is_zero() {
+            return;
+        }
+        let descriptor = self.engine.descriptor().expect("late lanes have a descriptor");
+        let fds = &mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        let woken = poll(fds, Some(&Timespec::try_from(left).unwrap())).unwrap();
+        assert!(woken > 0 || until.is_some(), "nobody has woken the sleeper");
+    }
+
     /// Gives the lanes' past to a new engine, which takes the place of this one.
     pub(crate) fn go_on_elsewhere(&mut self) {
         let mut engine = Engine::new(&self.entry, self.config.clone(), None).unwrap();
@@ -104,7 +155,8 @@ impl Lanes {
     pub(crate) fn reset(&mut self, reset: &Reset) -> &[Row] {
         self.rows = match &mut self.held {
             Held::InProcess(lanes) => {
-                let rows = self.shape.rows(&lanes.engine.reset(reset).unwrap());
+                lanes.reset(reset);
+                let rows = self.shape.rows(&lanes.engine.frame().unwrap());
                 lanes.note(None);
                 rows
             }
@@ -118,7 +170,7 @@ impl Lanes {
         self.rows = match &mut self.held {
             Held::InProcess(lanes) => {
                 lanes.engine.actions().unwrap().as_i64_mut().unwrap().copy_from_slice(actions);
-                lanes.engine.step().map_err(|error| error.to_string())?;
+                lanes.step().map_err(|error| error.to_string())?;
                 lanes.mark_losses();
                 let rows = self.shape.rows(&lanes.engine.frame().unwrap());
                 let taken = self.shape.taken(&rows);
@@ -157,7 +209,7 @@ impl Lanes {
 
     pub(crate) fn recv(&mut self, min: usize) -> Vec<(u32, Row)> {
         let received = match &mut self.held {
-            Held::InProcess(lanes) => lanes.engine.recv(min, PATIENCE).unwrap(),
+            Held::InProcess(lanes) => lanes.recv(min),
             Held::OnNodes(lanes) => lanes.pool.recv(min, PATIENCE).unwrap(),
         };
         let rows = self.shape.received(&received);

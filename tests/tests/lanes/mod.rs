@@ -353,6 +353,11 @@ fn workers_of_this_process_keep_the_rules() {
 }
 
 #[test]
+fn workers_of_this_process_keep_the_rules_for_one_who_sleeps() {
+    keeps_the_rules(Kind::Workers, Carrier::Slept);
+}
+
+#[test]
 fn workers_behind_shared_memory_keep_the_rules() {
     keeps_the_rules(Kind::Workers, Carrier::Memory);
 }
@@ -365,6 +370,11 @@ fn workers_over_quic_keep_the_rules() {
 #[test]
 fn a_simulator_in_this_process_keeps_the_rules() {
     keeps_the_rules(Kind::Simulator, Carrier::Embedded);
+}
+
+#[test]
+fn a_simulator_in_this_process_keeps_the_rules_for_one_who_sleeps() {
+    keeps_the_rules(Kind::Simulator, Carrier::Slept);
 }
 
 #[test]
