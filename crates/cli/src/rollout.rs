@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
-use rollhouse_core::{AutoresetMode, GameResult, Goal, LaneDeadlines, Options, Outcome, RecordRule};
+use rollhouse_core::{AutoresetMode, GameResult, Goal, Options, Outcome, RecordRule};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
@@ -94,10 +94,10 @@ fn plan(args: &RolloutArgs, env: Arc<EnvEntry>) -> Result<Rollout, Failure> {
         lane_deadlines: args.python.hosting.deadlines.of_lanes(),
         ..EngineConfig::new(args.lanes)
     };
-    let LaneDeadlines { step, reset, .. } = engine.lane_deadlines;
+    let deadlines = engine.lane_deadlines;
     let rollout = Rollout::new(env, engine, seed_or_drawn(args.seed), args.policy, goal);
     // Lanes are given up before the whole rollout is.
-    let hang_deadline = rollout.hang_deadline.max((step + reset) * 5 / 4);
+    let hang_deadline = deadlines.of_session(rollout.hang_deadline);
     Ok(Rollout { hang_deadline, ..rollout })
 }
 

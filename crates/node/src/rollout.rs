@@ -5,6 +5,7 @@ mod first_done;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rollhouse_core::limits::HANG_DEADLINE;
 use rollhouse_core::{
     AutoresetMode, EnvSource, Goal, Interruption, Options, RecordRule, RunId, SeedSchedule,
 };
@@ -251,10 +252,6 @@ fn publish(engine: &mut Engine, progress: &Progress) -> Result<(), StepError> {
     progress.publish(&stats);
     Ok(())
 }
-
-/// Default time that a session may make no progress. It is longer than any batch of an env that is alive. An engine
-/// with more than one thread notices a thread that hangs after its own `step_deadline`, which may be shorter.
-pub const HANG_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Batches between two looks at the clock: reading it for each would cost a small batch a tenth of its time.
 const LOOK_EVERY: u64 = 16;
