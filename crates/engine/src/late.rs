@@ -22,6 +22,8 @@ pub(crate) fn settle(
 ) -> bool {
     loop {
         flush(blocks);
+        let now = Instant::now();
+        note_time(blocks, now);
         for block in &mut *blocks {
             block.linger();
             // All are waited for; which were complete by now does not matter.
@@ -30,8 +32,8 @@ pub(crate) fn settle(
         let Some(due) = blocks.iter().filter_map(Block::due).min() else { return true };
         // Lanes whose episode has just ended may have been posted again.
         flush(blocks);
-        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            hand_over_if_due(blocks);
+        if deadline.is_some_and(|deadline| deadline <= now) {
+            blocks.iter_mut().for_each(Block::hand_over_if_due);
             return false;
         }
         wait(blocks, deadline.map_or(due, |deadline| due.min(deadline)));
@@ -57,17 +59,13 @@ pub(crate) fn wait(blocks: &mut [Block], deadline: Instant) {
             break;
         }
     }
-    hand_over_if_due(blocks);
+    note_time(blocks, Instant::now());
+    blocks.iter_mut().for_each(Block::hand_over_if_due);
 }
 
-/// Has blocks hand over what they have recorded whose lanes have taken long.
-pub(crate) fn hand_over_if_due(blocks: &mut [Block]) {
-    if let Some(at) = blocks.iter().filter_map(Block::hand_over_at).min() {
-        let now = Instant::now();
-        if at <= now {
-            blocks.iter_mut().for_each(|block| block.hand_over_if_due(now));
-        }
-    }
+/// Gives the blocks the time.
+pub(crate) fn note_time(blocks: &mut [Block], now: Instant) {
+    blocks.iter_mut().for_each(|block| block.note_time(now));
 }
 
 /// Arms the descriptor of the blocks' lanes. Returns the time at which the caller has to look again at the latest, but for

@@ -9,7 +9,7 @@ use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
 use rollhouse_core::{
     BackOff, LaneEvent, LaneSet, LaneState, Options, RestartDecision, panic_message, split_mix64,
 };
-use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError};
+use rollhouse_env::{BlockEnv, EnvEntry, InstructionSet, MakeError};
 
 use crate::error::ConfigError;
 
@@ -139,7 +139,7 @@ impl Unit {
 impl Maker {
     /// Makes the block's env for the first time. The error says why it cannot be made, which the caller that configured
     /// it wants to know.
-    pub(crate) fn make_first(&self) -> Result<Box<dyn BatchEnv>, ConfigError> {
+    pub(crate) fn make_first(&self) -> Result<BlockEnv, ConfigError> {
         match catch_unwind(AssertUnwindSafe(|| self.make_with(&self.options))) {
             Ok(made) => made.map_err(ConfigError::Make),
             Err(panic) => Err(ConfigError::MakePanicked(panic_message(&*panic))),
@@ -148,15 +148,15 @@ impl Maker {
 
     /// Makes an env of the block with other options, which have been tried if they are drawn. Panics of the env are not
     /// caught.
-    pub(crate) fn make_with(&self, options: &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> {
+    pub(crate) fn make_with(&self, options: &[Options]) -> Result<BlockEnv, MakeError> {
         let first: Vec<_> = options.iter().map(Options::before_episodes).collect();
         self.entry.check_drawn_of(options)?;
-        self.entry.make_block_on(self.set, &first)
+        self.entry.make_block_on(self.set, &first).map(BlockEnv::Kernel)
     }
 
     /// Makes the block's env with other options, which have been tried; `None` if that fails or panics, and for late lanes,
     /// whose blocks are made together.
-    pub(crate) fn make_anew(&self, options: &[Options]) -> Option<Box<dyn BatchEnv>> {
+    pub(crate) fn make_anew(&self, options: &[Options]) -> Option<BlockEnv> {
         if self.entry.is_late() {
             return None;
         }
@@ -164,12 +164,12 @@ impl Maker {
     }
 
     /// Makes the block's env anew; `None` if that fails or panics, and for late lanes, whose blocks are made together.
-    pub(crate) fn make(&self) -> Option<Box<dyn BatchEnv>> {
+    pub(crate) fn make(&self) -> Option<BlockEnv> {
         if self.entry.is_late() { None } else { self.make_first().ok() }
     }
 
     /// Replaces the envs of single lanes and returns the lanes that are back.
-    pub(crate) fn revive(&self, env: &mut dyn BatchEnv, lanes: LaneSet) -> LaneSet {
+    pub(crate) fn revive(&self, env: &mut BlockEnv, lanes: LaneSet) -> LaneSet {
         catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or_default()
     }
 

@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use rollhouse_core::{ColumnMut, ColumnRef, LaneSet};
 
-/// The late side of a [`BatchEnv`](crate::BatchEnv), whose lanes are stepped elsewhere and finish when they finish: in
-/// worker processes, in games, in simulators with a loop of their own.
+use crate::LaneBlock;
+
+/// A block of lanes that are stepped elsewhere and finish when they finish: in worker processes, in games, in simulators
+/// with a loop of their own.
 ///
 /// What a lane is to do is posted, and its row is collected once it is there; lanes finish in any order. Neither call
 /// blocks, and no thread waits for a lane. A lane that was posted is *under way* until it is collected or given up, and
@@ -15,9 +17,9 @@ use rollhouse_core::{ColumnMut, ColumnRef, LaneSet};
 /// Blocks that were made together ([`EnvEntry::late`](crate::EnvEntry::late)) may share what steps them:
 /// [`LateLanes::flush`] and [`LateLanes::wait`] of any of them are for all of them. A panic in any method loses the
 /// block, as it does in other methods of its env.
-pub trait LateLanes {
+pub trait LateLanes: LaneBlock {
     /// Takes what lanes are to do next. A reset draws from the generator that
-    /// [`BatchEnv::seed`](crate::BatchEnv::seed) set or that the last episode left. Nothing has to begin before
+    /// [`LaneBlock::seed`] set or that the last episode left. Nothing has to begin before
     /// [`LateLanes::flush`].
     fn post(&mut self, post: Post<'_>);
 
@@ -56,14 +58,14 @@ pub trait LateLanes {
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected;
 
     /// Gives up lanes that have been under way for too long, for the reason `why`. They are lost until
-    /// [`BatchEnv::revive`](crate::BatchEnv::revive) has made them anew, and what they still do is not heard.
+    /// [`LaneBlock::revive`] has made them anew, and what they still do is not heard.
     ///
     /// Returns all lanes of this block that are lost by it: where lanes live in one process, its end takes others along
     /// that are under way. Lanes of other blocks that are lost by it are collected there.
     fn give_up(&mut self, lanes: LaneSet, why: &str) -> LaneSet;
 
     /// Takes a lane out of use whose last row was refused, for the reason `why`, which [`LateLanes::why_lost`] returns then.
-    /// It is lost until [`BatchEnv::revive`](crate::BatchEnv::revive) has restarted it; other lanes go on. Lanes that
+    /// It is lost until [`LaneBlock::revive`] has restarted it; other lanes go on. Lanes that
     /// report nothing have no such rows.
     fn refuse(&mut self, lane: usize, why: &str) {
         let _ = (lane, why);
@@ -103,7 +105,7 @@ pub trait LateLanes {
         Vec::new()
     }
 
-    /// Returns which of the lanes that [`BatchEnv::revive`](crate::BatchEnv::revive) was asked for are being made anew
+    /// Returns which of the lanes that [`LaneBlock::revive`] was asked for are being made anew
     /// and are neither back nor lost again. They are asked for again later.
     fn coming(&self) -> LaneSet {
         LaneSet::NONE

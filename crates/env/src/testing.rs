@@ -14,7 +14,7 @@ use rollhouse_core::{
 };
 
 use crate::{
-    BatchEnv, BlockStep, CallError, Collected, Ended, EnvEntry, Image, ImageSize, LateLanes, LateRows,
+    BatchEnv, BlockStep, CallError, Collected, EnvEntry, Image, ImageSize, LaneBlock, LateLanes, LateRows,
     MakeError, Post, RenderError, StateError,
 };
 
@@ -228,7 +228,7 @@ fn blocks(
     inner: &EnvEntry,
     timing: Timing,
     options: &[Options],
-) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> {
+) -> Result<Vec<Box<dyn LateLanes>>, MakeError> {
     let blocks = options.len().div_ceil(BLOCK_LANES);
     let none = || vec![LaneSet::NONE; blocks];
     let (posted, begun, free) = (none(), none(), none());
@@ -254,7 +254,7 @@ fn blocks(
             hung: LaneSet::NONE,
             refused: LaneSet::NONE,
             coming: [0; BLOCK_LANES],
-        }) as Box<dyn BatchEnv>)
+        }) as Box<dyn LateLanes>)
     };
     options.chunks(BLOCK_LANES).enumerate().map(block).collect()
 }
@@ -310,7 +310,7 @@ impl Delayed {
     }
 }
 
-impl BatchEnv for Delayed {
+impl LaneBlock for Delayed {
     fn lanes(&self) -> usize {
         self.inner.lanes()
     }
@@ -327,12 +327,6 @@ impl BatchEnv for Delayed {
         let given = self.inner.set_options(lane, options);
         self.refused.insert_if(lane, given.is_err());
         given
-    }
-    fn reset(&mut self, _: LaneSet, _: &mut [ColumnMut<'_>]) -> LaneSet {
-        panic!("the engine posts resets of late lanes");
-    }
-    fn step(&mut self, _: BlockStep<'_, '_>) -> Ended {
-        panic!("the engine posts steps of late lanes");
     }
     fn state_hash(&self, lane: usize) -> u32 {
         self.inner.state_hash(lane)
@@ -361,9 +355,6 @@ impl BatchEnv for Delayed {
         }
         back
     }
-    fn late(&mut self) -> Option<&mut dyn LateLanes> {
-        Some(self)
-    }
     fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
         self.inner.state(lane)
     }
@@ -384,11 +375,11 @@ impl BatchEnv for Delayed {
 impl LateLanes for Delayed {
     fn post(&mut self, post: Post<'_>) {
         let elements = self.actions.as_ref().len() / self.lanes();
-        let (given, wanted) = (post.actions, self.actions.as_ref());
-        assert_eq!((given.dtype(), given.len()), (wanted.dtype(), wanted.len()), "one action for each lane");
+        let (given, wanted) = (post.actions, (self.actions.as_ref().dtype(), self.actions.len()));
         let refused = (post.step | post.reset) & self.refused;
         assert!(refused.is_empty(), "lanes {refused:?} are posted whose options were refused");
         for lane in post.step {
+            assert_eq!((given.dtype(), given.len()), wanted, "one action for each lane");
             assert!(!(self.steps | self.resets).has(lane), "lane {lane} is under way");
             let action = given.slice(lane * elements, (lane + 1) * elements);
             assert!(self.actions.set_row(lane, elements, action), "actions of the spec's type");

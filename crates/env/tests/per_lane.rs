@@ -6,7 +6,7 @@ use crate::driver;
 use driver::{Actions, Driver, options};
 use rollhouse_core::{ColumnMut, ColumnRef, Determinism, GameResult, LaneSet, OptionValue, Options, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, Ended, Env, Generator, InstructionSet, PerLane, Registry, StateError, StepResult,
+    BlockStep, Ended, Env, Generator, InstructionSet, LaneBlock, PerLane, Registry, StateError, StepResult,
 };
 
 /// Lane 1 of three panics at `panic_at`.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_PLUGINS};
 use rollhouse_core::{EnvSpec, LaneDeadlines, Options, Plugin};
-use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, Registry};
+use rollhouse_env::{EnvEntry, ImageSize, LateLanes, MakeError, Registry};
 use rollhouse_plugin::{PluginError, PluginFault};
 
 use self::block::IsolatedBlock;
@@ -154,6 +154,7 @@ impl PluginHost {
         let entry = EnvEntry::late(spec, move |options| {
             session.blocks(options).map_err(|fault| MakeError::Refused { source: Box::new(fault) })
         });
+        let entry = entry.with_deadlines(self.lane_deadlines);
         let entry = if draws_options { entry.with_drawn_options() } else { entry };
         let Some((width, height, images_per_second)) = drawn else { return Ok(entry) };
         let size = ImageSize::new(width, height).map_err(|error| WorkerFault::Nonsense(error.to_string()))?;
@@ -200,7 +201,7 @@ struct Session {
 
 impl Session {
     /// Makes the blocks of a session, which share its workers.
-    fn blocks(&self, options: &[Options]) -> Result<Vec<Box<dyn BatchEnv>>, WorkerFault> {
+    fn blocks(&self, options: &[Options]) -> Result<Vec<Box<dyn LateLanes>>, WorkerFault> {
         let lanes = options.len();
         let blocks = lanes.div_ceil(BLOCK_LANES);
         let ranges = spread(blocks, self.host.workers);
@@ -225,7 +226,7 @@ impl Session {
         let block = |number: usize| {
             let count = (lanes - number * BLOCK_LANES).min(BLOCK_LANES);
             let workers = Arc::clone(&workers);
-            Box::new(IsolatedBlock::new(workers, number, count, self.verdicts)) as Box<dyn BatchEnv>
+            Box::new(IsolatedBlock::new(workers, number, count, self.verdicts)) as Box<dyn LateLanes>
         };
         Ok((0..blocks).map(block).collect())
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rollhouse_core::limits::{LAUNCHES_OF_OPENING, MAX_DEADLINE, MAX_ENV_ID_BYTES};
 use rollhouse_core::{Determinism, EnvId, EnvKind, EnvSource, EnvSpec, LaneDeadlines, Options, Role, Space};
-use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, spec_hash};
+use rollhouse_env::{EnvEntry, ImageSize, LateLanes, MakeError, spec_hash};
 use serde::Serialize;
 use tracing::warn;
 
@@ -127,7 +127,7 @@ impl PythonEnv {
             let PythonEnv { host, env, spec, answer, .. } = &*learned;
             host.blocks((env, spec, answer), options, (&connecting, holder.clone())).map_err(refused)
         });
-        let entry = entry.with_arguments(arguments(&self.env));
+        let entry = entry.with_deadlines(self.host.lane_deadlines).with_arguments(arguments(&self.env));
         let entry = match self.drawn {
             Some((size, images_per_second)) => entry.drawn(size, images_per_second),
             None => entry,
@@ -302,7 +302,7 @@ impl PythonHost {
         known: Known<'_>,
         options: &[Options],
         (watch, holder): (&ConnectWatch, Option<Arc<Holder>>),
-    ) -> Result<Vec<Box<dyn BatchEnv>>, PythonError> {
+    ) -> Result<Vec<Box<dyn LateLanes>>, PythonError> {
         let lanes = options.len();
         // A vector env has threads of its own.
         let workers = if known.0.id.source().steps_together() { Some(1) } else { self.workers };

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
+use rollhouse_core::{EnvSpec, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, CallError, Collected, Ended, EnvEntry, Image, ImageSize, LateLanes, LateRows,
-    MakeError, Post, RenderError,
+    CallError, Collected, EnvEntry, Image, ImageSize, LaneBlock, LateLanes, LateRows, MakeError, Post,
+    RenderError,
 };
 
 use crate::workforce::{OwnWorkers, Workforce};
@@ -26,41 +26,15 @@ pub(crate) struct WorkerBlock {
 
 impl WorkerBlock {
     /// Makes the blocks of that many lanes.
-    pub(crate) fn all(workforce: &Arc<Mutex<Workforce>>, lanes: usize) -> Vec<Box<dyn BatchEnv>> {
+    pub(crate) fn all(workforce: &Arc<Mutex<Workforce>>, lanes: usize) -> Vec<Box<dyn LateLanes>> {
         let starts = (0..lanes).step_by(BLOCK_LANES);
         let descriptor = Arc::clone(workforce.lock().descriptor());
         let blocks = starts.map(|start| {
             let (workforce, descriptor) = (Arc::clone(workforce), Arc::clone(&descriptor));
             let lanes = start..(start + BLOCK_LANES).min(lanes);
-            Box::new(Self { workforce, descriptor, lanes, asked: LaneSet::NONE }) as Box<dyn BatchEnv>
+            Box::new(Self { workforce, descriptor, lanes, asked: LaneSet::NONE }) as Box<dyn LateLanes>
         });
         blocks.collect()
-    }
-
-    /// Posts, and waits until all lanes have answered or are lost. Lanes that take longer than the deadline of what they do,
-    /// or the longer of both, are given up.
-    fn complete(&mut self, post: Post<'_>, rows: LateRows<'_, '_>) -> Collected {
-        let mut missing = (post.step | post.reset) & LaneSet::first(self.lanes.len());
-        let mut all = Collected::default();
-        self.post(post);
-        self.flush();
-        let deadlines = self.workforce.lock().deadlines();
-        let (time, resetting) = deadlines.longest(!post.step.is_empty(), !post.reset.is_empty());
-        let deadline = Instant::now() + time;
-        while !missing.is_empty() {
-            self.wait(deadline.min(Instant::now() + LOOK_AGAIN));
-            if deadline <= Instant::now() {
-                let hung = self.give_up(missing, &deadlines.why_hung(resetting));
-                missing &= !hung;
-                all.add(Collected { hung, ..Collected::default() });
-            }
-            let rows = LateRows { obs: &mut *rows.obs, infos: &mut *rows.infos, rewards: &mut *rows.rewards };
-            let collected = self.collect(rows);
-            missing &= !collected.lanes();
-            all.add(collected);
-        }
-        all.lost |= all.hung;
-        all
     }
 }
 
@@ -125,7 +99,7 @@ impl LateLanes for WorkerBlock {
     }
 }
 
-impl BatchEnv for WorkerBlock {
+impl LaneBlock for WorkerBlock {
     fn lanes(&self) -> usize {
         self.lanes.len()
     }
@@ -145,28 +119,6 @@ impl BatchEnv for WorkerBlock {
     fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
         self.workforce.lock().set_options(self.lanes.start + lane, options);
         Ok(())
-    }
-
-    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
-        let mut rewards = vec![0.0; self.lanes.len()];
-        let post = Post {
-            step: LaneSet::NONE,
-            reset: lanes,
-            actions: rollhouse_core::ColumnRef::U8(&[]),
-            repeats: true,
-        };
-        self.complete(post, LateRows { obs, infos: &mut [], rewards: &mut rewards }).lost
-    }
-
-    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
-        let BlockStep { skip, reset, actions, obs, infos, rewards } = step;
-        let lanes = LaneSet::first(self.lanes.len());
-        rewards.fill(0.0);
-        let mut rows = LateRows { obs, infos, rewards };
-        self.workforce.lock().show(self.lanes.clone(), skip, &mut rows);
-        let post = Post { step: lanes & !(skip | reset), reset: reset & lanes, actions, repeats: true };
-        let Collected { terminated, truncated, lost, .. } = self.complete(post, rows);
-        Ended { terminated, truncated, lost }
     }
 
     fn state_hash(&self, lane: usize) -> u32 {
@@ -194,10 +146,6 @@ impl BatchEnv for WorkerBlock {
     fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
         self.workforce.lock().render(self.lanes.start + lane, size)
     }
-
-    fn late(&mut self) -> Option<&mut dyn LateLanes> {
-        Some(self)
-    }
 }
 
 impl OwnWorkers {
@@ -214,5 +162,3 @@ impl OwnWorkers {
         entry.with_tried_options(|_| Ok(())).with_own_seeds()
     }
 }
-
-const LOOK_AGAIN: Duration = Duration::from_secs(1);

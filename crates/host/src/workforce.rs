@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::SharedMemory;
-use rollhouse_core::{LaneDeadlines, LaneSet, Options, Start, StateHasher, Verdict};
+use rollhouse_core::{LaneSet, Options, Start, StateHasher, Verdict};
 use rollhouse_env::{Collected, LateRows, Post};
 use serde::Deserialize;
 use tracing::warn;
@@ -120,11 +120,6 @@ impl Workforce {
         }
         self.lanes.iter_mut().for_each(|lane| lane.stage = Stage::Ready);
         Ok(())
-    }
-
-    /// Returns the times that lanes may take for what is waited for here.
-    pub(crate) const fn deadlines(&self) -> LaneDeadlines {
-        self.host.lane_deadlines()
     }
 
     /// Gives a lane's next reset a seed.
@@ -376,16 +371,6 @@ impl Workforce {
     /// before their worker replies.
     pub(crate) fn look_again_at_tries(&mut self) {
         self.host.look_again_at_tries();
-    }
-
-    /// Copies the last observations of lanes of a block.
-    pub(crate) fn show(&mut self, block: Range<usize>, lanes: LaneSet, rows: &mut LateRows<'_, '_>) {
-        let Self { host, record, lanes: all, row, .. } = self;
-        for index in lanes & LaneSet::first(block.len()) {
-            let Some(its) = all[block.start + index].record(record, host.memories()) else { return };
-            // What makes no sense was told when it was collected.
-            let _ = its.columns(rows.obs, rows.infos, (index, block.len()), row);
-        }
     }
 
     /// Gives up lanes of a block with their workers, as [`rollhouse_env::LateLanes::give_up`] has it.

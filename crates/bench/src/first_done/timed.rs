@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, Determinism, EnvSource, EnvSpec, LaneSet, Options, Space, Start};
-use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, MakeError, Post};
+use rollhouse_core::{Determinism, EnvSource, EnvSpec, LaneSet, Options, Space, Start};
+use rollhouse_env::{Collected, EnvEntry, LaneBlock, LateLanes, LateRows, MakeError, Post};
 
 pub(super) const ID: &str = "bench/Timed-v0";
 
@@ -17,18 +18,31 @@ struct Timed {
     time: [Duration; BLOCK_LANES],
     done_at: [Instant; BLOCK_LANES],
     under_way: LaneSet,
+    number: usize,
+    session: Arc<Session>,
+}
+
+/// What the blocks of a session share.
+struct Session {
     /// A pipe into which nobody writes: time alone makes lanes finish.
-    silent: Arc<(PipeReader, PipeWriter)>,
+    silent: (PipeReader, PipeWriter),
+    /// When the first lane of each block is done.
+    first_done: Mutex<Vec<Option<Instant>>>,
 }
 
 impl Timed {
-    /// Returns when the first lane under way is done.
+    fn note_first(&self) {
+        let first = self.under_way.into_iter().map(|lane| self.done_at[lane]).min();
+        self.session.first_done.lock()[self.number] = first;
+    }
+
+    /// Returns when the first lane of the session is done.
     fn first_done(&self) -> Option<Instant> {
-        self.under_way.into_iter().map(|lane| self.done_at[lane]).min()
+        self.session.first_done.lock().iter().flatten().min().copied()
     }
 }
 
-impl BatchEnv for Timed {
+impl LaneBlock for Timed {
     fn lanes(&self) -> usize {
         self.lanes
     }
@@ -37,17 +51,8 @@ impl BatchEnv for Timed {
         Start::default()
     }
     fn restore(&mut self, _: usize, _: Start) {}
-    fn reset(&mut self, _: LaneSet, _: &mut [ColumnMut<'_>]) -> LaneSet {
-        LaneSet::NONE
-    }
-    fn step(&mut self, _: BlockStep<'_, '_>) -> Ended {
-        Ended::default()
-    }
     fn state_hash(&self, _: usize) -> u32 {
         0
-    }
-    fn late(&mut self) -> Option<&mut dyn LateLanes> {
-        Some(self)
     }
 }
 
@@ -58,6 +63,7 @@ impl LateLanes for Timed {
             self.done_at[lane] = now + self.time[lane];
         }
         self.under_way |= post.step | post.reset;
+        self.note_first();
     }
 
     fn flush(&mut self) {}
@@ -68,7 +74,7 @@ impl LateLanes for Timed {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.silent.0.as_fd())
+        Some(self.session.silent.0.as_fd())
     }
 
     fn arm(&mut self, _: Instant) -> Option<Instant> {
@@ -79,6 +85,7 @@ impl LateLanes for Timed {
         let now = Instant::now();
         let done: LaneSet = self.under_way.into_iter().filter(|&lane| self.done_at[lane] <= now).collect();
         self.under_way &= !done;
+        self.note_first();
         for lane in done {
             rows.rewards[lane] = 1.0;
         }
@@ -87,6 +94,7 @@ impl LateLanes for Timed {
 
     fn give_up(&mut self, lanes: LaneSet, _why: &str) -> LaneSet {
         self.under_way &= !lanes;
+        self.note_first();
         lanes
     }
 }
@@ -112,12 +120,13 @@ pub(super) fn entry(first: Duration) -> EnvEntry {
         let mut time = [super::ALIKE; BLOCK_LANES];
         time[0] = first;
         let silent = pipe().map_err(|error| MakeError::Refused { source: error.into() })?;
-        let silent = Arc::new(silent);
-        let block = |options: &[Options]| {
+        let first_done = Mutex::new(vec![None; options.len().div_ceil(BLOCK_LANES)]);
+        let session = Arc::new(Session { silent, first_done });
+        let block = |(number, options): (usize, &[Options])| {
             let (lanes, done_at) = (options.len(), [Instant::now(); BLOCK_LANES]);
-            let (under_way, silent) = (LaneSet::NONE, Arc::clone(&silent));
-            Box::new(Timed { lanes, time, done_at, under_way, silent }) as Box<dyn BatchEnv>
+            let (under_way, session) = (LaneSet::NONE, Arc::clone(&session));
+            Box::new(Timed { lanes, time, done_at, under_way, number, session }) as Box<dyn LateLanes>
         };
-        Ok(options.chunks(BLOCK_LANES).map(block).collect())
+        Ok(options.chunks(BLOCK_LANES).enumerate().map(block).collect())
     })
 }

@@ -43,6 +43,8 @@ pub(super) struct UnderWay {
     pub(super) reports: Option<Box<RowReports>>,
     /// Times that a lane may be under way.
     deadlines: LaneDeadlines,
+    /// Time as the block is given it.
+    now: Instant,
     /// Time at which lanes were last posted.
     stirred: Instant,
     /// Time after that at which the recording is handed over if lanes are still waited for.
@@ -57,8 +59,9 @@ struct Posted {
 }
 
 impl UnderWay {
-    pub(super) fn new(action: &ColumnSpec, lanes: usize, deadlines: LaneDeadlines) -> Self {
-        let never = Posted { at: Instant::now(), version: 0 };
+    /// Makes one at the time `now`, of that many lanes, none of which is doing anything.
+    pub(super) fn new(action: &ColumnSpec, lanes: usize, (deadlines, now): (LaneDeadlines, Instant)) -> Self {
+        let never = Posted { at: now, version: 0 };
         Self {
             stepping: LaneSet::NONE,
             resetting: LaneSet::NONE,
@@ -73,7 +76,8 @@ impl UnderWay {
             posted_apart: [never; BLOCK_LANES],
             reports: None,
             deadlines,
-            stirred: never.at,
+            now,
+            stirred: now,
             hand_over_after: HAND_OVER_AFTER,
         }
     }
@@ -170,6 +174,13 @@ impl UnderWay {
 }
 
 impl Block {
+    /// Gives the block the time, by which it decides from now on. It reads no clock.
+    pub(crate) fn note_time(&mut self, now: Instant) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.now = now;
+        }
+    }
+
     /// Posts a step of every lane. Rows of lanes that do not move repeat the frame before.
     pub(crate) fn post_frame(&mut self, rows: &mut Rows<'_>, turn: Turn) {
         rows.with_block(&self.lanes.rows().clone(), |columns| {
@@ -220,7 +231,8 @@ impl Block {
         // Rows of lanes that are not under way may be anything.
         let copied = if frame { self.lanes.all() } else { stepped };
         copy_rows(&mut Arc::make_mut(&mut under_way.actions).as_mut(), actions, copied, self.lanes.count());
-        under_way.post(stepped | reset, Posted { at: Instant::now(), version: turn.policy_version });
+        let posted = Posted { at: under_way.now, version: turn.policy_version };
+        under_way.post(stepped | reset, posted);
         under_way.frame = frame;
         under_way.ready |= subset & !(stepped | reset);
         under_way.stepping |= stepped;
@@ -241,7 +253,7 @@ impl Block {
     pub(super) fn post_resets(&mut self, lanes: LaneSet, columns: &BlockRows<'_, '_>) {
         let Some(under_way) = &mut self.under_way else { return };
         // No action begins them.
-        under_way.post(lanes, Posted { at: Instant::now(), version: 0 });
+        under_way.post(lanes, Posted { at: under_way.now, version: 0 });
         under_way.renewing |= lanes;
         lanes.into_iter().for_each(|lane| under_way.rewards[lane] = columns.rewards[lane]);
         self.post_to_env(LaneSet::NONE, lanes);
@@ -272,7 +284,7 @@ impl Block {
                 if (lanes & !collected.lanes()).is_empty() {
                     return collected;
                 }
-                let now = Instant::now();
+                let now = under_way.now;
                 let overdue = under_way.overdue(now) & !collected.lanes();
                 if !overdue.is_empty() {
                     let connecting = overdue & env.connecting();
@@ -422,7 +434,8 @@ impl Block {
     }
 
     /// Hands over what the block has recorded, if it is time.
-    pub(crate) fn hand_over_if_due(&mut self, now: Instant) {
+    pub(crate) fn hand_over_if_due(&mut self) {
+        let Some(now) = self.under_way.as_ref().map(|under_way| under_way.now) else { return };
         if self.hand_over_at().is_none_or(|at| at > now) {
             return;
         }
@@ -431,20 +444,6 @@ impl Block {
         let stays = self.hand_over(paused);
         if let Some(under_way) = &mut self.under_way {
             under_way.hand_over_after = if stays { HAND_OVER_REST_AFTER } else { paused + HAND_OVER_AFTER };
-        }
-    }
-
-    /// Waits until all lanes of the block have finished, and accounts for them.
-    pub(super) fn settle(&mut self, columns: &mut BlockRows<'_, '_>, turn: Turn, laps: &mut Laps) {
-        loop {
-            self.with_late(|env| env.flush());
-            self.collect_columns(columns, turn, laps);
-            let Some(due) = self.due() else { break };
-            self.with_late(|env| env.flush());
-            self.with_late(|env| env.wait(due));
-        }
-        if let Some(under_way) = &mut self.under_way {
-            under_way.ready = LaneSet::NONE;
         }
     }
 }
@@ -490,7 +489,7 @@ mod tests {
         };
         let lanes = |lanes: &[usize]| lanes.iter().copied().collect::<LaneSet>();
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut under_way = UnderWay::new(&action, 8, LaneDeadlines::both(2 * second));
+        let mut under_way = UnderWay::new(&action, 8, (LaneDeadlines::both(2 * second), start));
         let mut post = |posted: LaneSet, at: u32, version: u64| {
             under_way.post(posted, Posted { at: start + at * second, version });
             under_way.stepping |= posted;
@@ -515,8 +514,8 @@ mod tests {
         let (path, shape, names) = (String::new(), Vec::new(), Vec::new());
         let action = ColumnSpec { path, dtype: DType::I64, shape, names, role: Role::Action };
         let times = LaneDeadlines { step: second(1), reset: second(3600), ..LaneDeadlines::default() };
-        let mut under_way = UnderWay::new(&action, 3, times);
         let begun = Instant::now();
+        let mut under_way = UnderWay::new(&action, 3, (times, begun));
         let lane = LaneSet::one;
         assert_eq!(under_way.due(), None);
         under_way.post(lane(0) | lane(1), Posted { at: begun, version: 0 });

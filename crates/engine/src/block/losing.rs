@@ -40,7 +40,7 @@ impl Block {
             return;
         }
         let back = match &mut self.env {
-            Some(env) => self.maker.revive(env.as_mut(), due),
+            Some(env) => self.maker.revive(env, due),
             None => self.remake(),
         };
         let coming = self.with_late(|env| env.coming()).unwrap_or_default() & due & !back;

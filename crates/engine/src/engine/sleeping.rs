@@ -16,8 +16,8 @@ impl Engine {
     /// The engine's lanes own it. It stays the same while they live, whatever is started again meanwhile. Whoever sleeps
     /// without holding the engine sleeps on a duplicate, which is never readable again after the lanes' end. Nobody reads
     /// from it.
-    pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
-        self.crews.own.blocks.iter_mut().find_map(Block::descriptor)
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.crews.own.blocks.iter().find_map(Block::descriptor)
     }
 
     /// Announces that the caller sleeps on [`Engine::descriptor`] from now on, and looks once more for what it waits for.

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, Start, Verdict};
+use rollhouse_core::{LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, CallError, Collected, Ended, Image, ImageSize, LateLanes, LateRows, MakeError, Post,
-    RenderError, StateError,
+    CallError, Collected, Image, ImageSize, LaneBlock, LateLanes, LateRows, MakeError, Post, RenderError,
+    StateError,
 };
 
 use super::WorkerFault;
@@ -31,32 +31,6 @@ impl IsolatedBlock {
     pub(super) fn new(workers: Arc<Mutex<Workers>>, number: usize, lanes: usize, verdicts: bool) -> Self {
         let descriptor = Arc::clone(workers.lock().descriptor());
         Self { workers, descriptor, number, lanes, verdicts, asked: LaneSet::NONE }
-    }
-
-    /// Posts, and waits until all lanes are done or lost.
-    fn complete(&mut self, post: Post<'_>, rows: LateRows<'_, '_>) -> Collected {
-        let mut missing = (post.step | post.reset) & LaneSet::first(self.lanes);
-        let deadlines = self.workers.lock().deadlines();
-        let (time, resetting) = deadlines.longest(!post.step.is_empty(), !post.reset.is_empty());
-        let deadline = Instant::now() + time;
-        let mut all = Collected::default();
-        self.post(post);
-        self.flush();
-        while !missing.is_empty() {
-            self.linger();
-            let rows = LateRows { obs: &mut *rows.obs, infos: &mut *rows.infos, rewards: &mut *rows.rewards };
-            let collected = self.collect(rows);
-            missing &= !collected.lanes();
-            all.add(collected);
-            if !missing.is_empty() && deadline <= Instant::now() {
-                all.lost |= self.give_up(missing, &deadlines.why_hung(resetting));
-                missing &= !all.lost;
-            } else if !missing.is_empty() {
-                self.wait(deadline);
-            }
-        }
-        all.lost |= all.hung;
-        all
     }
 
     /// Asks the worker about a lane that is not lost.
@@ -126,7 +100,7 @@ impl LateLanes for IsolatedBlock {
     }
 }
 
-impl BatchEnv for IsolatedBlock {
+impl LaneBlock for IsolatedBlock {
     fn lanes(&self) -> usize {
         self.lanes
     }
@@ -160,25 +134,6 @@ impl BatchEnv for IsolatedBlock {
         }
     }
 
-    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
-        let mut rewards = vec![0.0; self.lanes];
-        let post = Post { step: LaneSet::NONE, reset: lanes, actions: ColumnRef::U8(&[]), repeats: true };
-        self.complete(post, LateRows { obs, infos: &mut [], rewards: &mut rewards }).lost
-    }
-
-    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
-        let BlockStep { skip, reset, actions, obs, infos, rewards } = step;
-        let lanes = LaneSet::first(self.lanes);
-        rewards.fill(0.0);
-        let mut rows = LateRows { obs, infos, rewards };
-        if !(skip & lanes).is_empty() {
-            self.workers.lock().show(self.number, &mut rows);
-        }
-        let post = Post { step: lanes & !(skip | reset), reset: reset & lanes, actions, repeats: true };
-        let Collected { terminated, truncated, lost, .. } = self.complete(post, rows);
-        Ended { terminated, truncated, lost }
-    }
-
     fn state_hash(&self, lane: usize) -> u32 {
         self.workers.lock().hash(self.number, lane)
     }
@@ -203,10 +158,6 @@ impl BatchEnv for IsolatedBlock {
         let revived = workers.revive(self.number, lanes);
         self.asked = (self.asked & !lanes) | workers.coming(self.number, lanes);
         revived
-    }
-
-    fn late(&mut self) -> Option<&mut dyn LateLanes> {
-        Some(self)
     }
 
     fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {

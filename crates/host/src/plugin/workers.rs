@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::Patience;
-use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{EnvSpec, LaneDeadlines, LaneSet, Start, Verdict};
+use rollhouse_core::limits::{ASK_DEADLINE, BLOCK_LANES};
+use rollhouse_core::{EnvSpec, LaneSet, Start, Verdict};
 use rollhouse_env::{Collected, LateRows, Post};
 use tracing::warn;
 
@@ -103,11 +103,6 @@ impl Workers {
         }
         self.blocks.iter_mut().for_each(BlockLanes::begin);
         Ok(())
-    }
-
-    /// Returns the times that lanes may take for what is waited for here.
-    pub(super) const fn deadlines(&self) -> LaneDeadlines {
-        self.host.lane_deadlines()
     }
 
     /// Returns the generators of a block's lanes, which are set before the lanes do anything else.
@@ -254,12 +249,6 @@ impl Workers {
         collected.terminated = done.terminated & moves.step & !lost;
         collected.truncated = done.truncated & moves.step & !lost;
         collected
-    }
-
-    /// Copies the last rows of all lanes of a block.
-    pub(super) fn show(&mut self, number: usize, rows: &mut LateRows<'_, '_>) {
-        // What makes no sense was told when it was collected.
-        let _wrong = self.slot(number).map(|slot| slot.obs(rows.obs));
     }
 
     /// Gives up lanes of a block with their worker, as [`rollhouse_env::LateLanes::give_up`] has it.
@@ -535,8 +524,6 @@ impl Drop for Workers {
     }
 }
 
-/// Maximum time for an answer to a question, as for a picture.
-const ASK_DEADLINE: Duration = Duration::from_secs(10);
 /// Time for which workers may close their envs at the end.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -82,7 +82,7 @@ impl Workforce {
     /// before or by it.
     fn ask(&mut self, lane: usize, code: u64, told: &impl Serialize) -> Option<Vec<u8>> {
         let worker = self.lanes[lane].worker;
-        let time = self.deadlines().call;
+        let time = self.host.lane_deadlines().call;
         let deadline = Instant::now() + time;
         let idle = |workforce: &Self| workforce.host.state(worker) == WorkerState::Idle;
         if !self.wait_for_worker(worker, deadline, idle) || self.lanes[lane].stage != Stage::Ready {
@@ -115,7 +115,7 @@ impl Workforce {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let why = self.deadlines().why_not_called();
+                let why = self.host.lane_deadlines().why_not_called();
                 self.fail_lanes(worker, true, &why);
                 self.end_worker(worker, false);
                 return false;
