@@ -135,6 +135,8 @@ impl Default for Gate {
 /// The lanes of a session, which its blocks share: which may finish now.
 struct Loop {
     timing: Timing,
+    /// Whether info channels are written in rows that began an episode.
+    first_infos: bool,
     draws: u64,
     posted: Vec<LaneSet>,
     /// Posted lanes that the loop has been told to begin.
@@ -189,8 +191,6 @@ struct Delayed {
     actions: ColumnData,
     scratch: Vec<ColumnData>,
     infos: Vec<ColumnData>,
-    /// Whether info channels are written in rows that began an episode.
-    first_infos: bool,
     /// Lanes whose action was replaced by the default, and why rows of lanes were refused the last time.
     reported: (LaneSet, BTreeMap<usize, String>),
     rewards: Vec<f64>,
@@ -232,7 +232,8 @@ fn blocks(
     let blocks = options.len().div_ceil(BLOCK_LANES);
     let none = || vec![LaneSet::NONE; blocks];
     let (posted, begun, free) = (none(), none(), none());
-    let shared = Arc::new(Mutex::new(Loop { timing, draws: 0, posted, begun, free }));
+    let first_infos = inner.spec().has_first_infos();
+    let shared = Arc::new(Mutex::new(Loop { timing, first_infos, draws: 0, posted, begun, free }));
     let (spec, bell) = (inner.spec(), Arc::new(Bell::new()?));
     let block = |(number, options): (usize, &[Options])| {
         let lanes = options.len();
@@ -247,7 +248,6 @@ fn blocks(
             actions: zeros(&spec.action_column()),
             scratch: spec.obs_columns().iter().map(zeros).collect(),
             infos: spec.info_channels.iter().map(zeros).collect(),
-            first_infos: spec.has_first_infos(),
             reported: (LaneSet::NONE, BTreeMap::new()),
             rewards: vec![0.0; lanes],
             taken: [0; BLOCK_LANES],
@@ -433,7 +433,10 @@ impl LateLanes for Delayed {
     }
 
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {
-        let free = std::mem::take(&mut self.shared.lock().free[self.number]);
+        let (free, first_infos) = {
+            let shared = &mut *self.shared.lock();
+            (std::mem::take(&mut shared.free[self.number]), shared.first_infos)
+        };
         let (steps, resets) = (self.steps & free, self.resets & free);
         if free.is_empty() {
             return Collected::default();
@@ -453,14 +456,14 @@ impl LateLanes for Delayed {
         steps.into_iter().for_each(|lane| self.taken[lane] += 1);
         let lanes = self.inner.lanes();
         let mut lost = ended.lost & free;
-        if self.first_infos {
+        if first_infos {
             lost |= self.inner.first_infos(resets & !lost, &mut infos);
         }
         for lane in free & !lost {
             rows.rewards[lane] = self.rewards[lane];
             copy(rows.obs, &self.scratch, lane, lanes);
         }
-        for lane in if self.first_infos { free } else { steps } & !lost {
+        for lane in if first_infos { free } else { steps } & !lost {
             copy(rows.infos, &self.infos, lane, lanes);
         }
         self.report(rows.infos, steps & !lost);

@@ -21,7 +21,7 @@ use crate::message::{self, MAX_MESSAGE_BYTES, Tag};
 use crate::poller::{Poller, Sign};
 use crate::process::Process;
 use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
-use crate::worker_slot::{AtStart, Memories, WorkerSlot, new_bell};
+use crate::worker_slot::{AtStart, Memories, WorkerSlot};
 
 /// Worker processes and the memory that each of them shares with this one.
 ///
@@ -40,13 +40,7 @@ pub struct Host {
     max_answer_bytes: usize,
     /// Bytes of the caller in the memory of each worker; `None` while nothing is shared.
     shared: Option<usize>,
-    /// Bell that workers ring when this side sleeps for their replies.
-    bell: OwnedFd,
     poller: Poller,
-    /// Whether workers ring for one who sleeps on the poller's descriptor.
-    armed: bool,
-    /// Time of the last command.
-    posted: Duration,
     patience: Patience,
     started: Instant,
     owner: u32,
@@ -140,7 +134,6 @@ impl Host {
             return Err(HostError::Workers(workers));
         }
         let seed = RandomState::new().hash_one(std::process::id());
-        let bell = new_bell()?;
         let mut host = Self {
             supervisor: Supervisor::new(
                 workers,
@@ -156,10 +149,7 @@ impl Host {
             slots: config.hellos.iter().map(|hello| WorkerSlot::new(hello)).collect::<Result<_, _>>()?,
             max_answer_bytes: config.max_answer_bytes,
             shared: None,
-            poller: Poller::new(&bell)?,
-            bell,
-            armed: false,
-            posted: Duration::ZERO,
+            poller: Poller::new()?,
             patience: Patience::among(workers + 1),
             started: Instant::now(),
             owner: std::process::id(),
@@ -269,7 +259,7 @@ impl Host {
             ring(&slot.bell)?;
         }
         let now = self.started.elapsed();
-        self.posted = now;
+        self.poller.posted = now;
         let actions = self.supervisor.on(now, worker, Event::Posted(timeout.map(|timeout| now + timeout)));
         self.act(actions);
         Ok(())
@@ -542,7 +532,7 @@ impl Host {
     fn poll(&mut self, patience: Option<Duration>) -> Result<bool, HostError> {
         let Some(signs) = self.poller.sleep(self.slots.len(), patience)? else { return Ok(false) };
         if signs.bell {
-            silence(&self.bell);
+            silence(&self.poller.bell);
         }
         for (worker, Sign { ended, spoke, printed, printed_last }) in signs.workers {
             if printed_last {
@@ -575,7 +565,7 @@ impl Host {
     /// `unheard` of, the time is that of the next look for it.
     pub(crate) fn arm(&mut self, now: Instant, seen: &Seen<'_>, unheard: bool) -> Option<Instant> {
         self.check_usable().ok()?;
-        self.armed = true;
+        self.poller.armed = true;
         let busy: Vec<usize> = self.busy().collect();
         self.want_bells(&busy, true);
         if !self.events.is_empty()
@@ -585,15 +575,16 @@ impl Host {
             return Some(now);
         }
         let since = now.saturating_duration_since(self.started);
-        let age = since.saturating_sub(self.posted);
-        let look = unheard.then(|| if age < QUIET_TIME { self.posted + QUIET_TIME } else { since + age });
+        let age = since.saturating_sub(self.poller.posted);
+        let look =
+            unheard.then(|| if age < QUIET_TIME { self.poller.posted + QUIET_TIME } else { since + age });
         let due = [self.supervisor.next_due(), look].into_iter().flatten().min()?;
         Some(self.started + due)
     }
 
     /// Looks at what has happened to workers while one slept on the descriptor.
     fn disarm(&mut self) -> Result<(), HostError> {
-        if std::mem::take(&mut self.armed) {
+        if std::mem::take(&mut self.poller.armed) {
             let all: Vec<usize> = (0..self.slots.len()).collect();
             self.want_bells(&all, false);
             self.poll(Some(Duration::ZERO))?;
@@ -667,7 +658,7 @@ impl Host {
         if self.slots[worker].attached || self.supervisor.state(worker) != WorkerState::Idle {
             return None;
         }
-        match self.slots[worker].attach(bytes, workers, &self.bell) {
+        match self.slots[worker].attach(bytes, workers, &self.poller.bell) {
             Ok(left) => left.map(|memory| (memory, DATA_OFFSET)),
             Err(error) => {
                 self.died(worker, format!("it could not be given its memory: {error}"));

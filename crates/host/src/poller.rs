@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::HostError;
 use crate::log::Log;
-use crate::worker_slot::WorkerSlot;
+use crate::worker_slot::{WorkerSlot, new_bell};
 
 /// An epoll descriptor with the host's bell, and of each worker that has a process the process, the connection and the
 /// output. It is the same for as long as the host lives: what a worker that is started again has is added to it.
@@ -21,6 +21,12 @@ use crate::worker_slot::WorkerSlot;
 #[derive(Debug)]
 pub(crate) struct Poller {
     epoll: Arc<OwnedFd>,
+    /// Bell that workers ring when the host sleeps for their replies, or one on the descriptor.
+    pub(crate) bell: OwnedFd,
+    /// Whether workers ring for one who sleeps on the descriptor.
+    pub(crate) armed: bool,
+    /// Time of the last command, since the host was started.
+    pub(crate) posted: Duration,
 }
 
 /// What the descriptors of a host say.
@@ -48,10 +54,10 @@ impl Poller {
     ///
     /// # Errors
     /// [`HostError::Os`].
-    pub(crate) fn new(bell: &OwnedFd) -> Result<Self, HostError> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, bell, EventData::new_u64(BELL), EventFlags::IN)?;
-        Ok(Self { epoll: Arc::new(epoll) })
+    pub(crate) fn new() -> Result<Self, HostError> {
+        let (epoll, bell) = (Arc::new(epoll::create(CreateFlags::CLOEXEC)?), new_bell()?);
+        epoll::add(&*epoll, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        Ok(Self { epoll, bell, armed: false, posted: Duration::ZERO })
     }
 
     /// Returns the descriptor, which is readable while there are signs. Nobody reads from it.

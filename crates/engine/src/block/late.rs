@@ -45,10 +45,9 @@ pub(super) struct UnderWay {
     deadlines: LaneDeadlines,
     /// Time as the block is given it.
     now: Instant,
-    /// Time at which lanes were last posted.
-    stirred: Instant,
-    /// Time after that at which the recording is handed over if lanes are still waited for.
-    hand_over_after: Duration,
+    /// Time at which lanes were last posted, and the time after that at which the recording is handed over if lanes are
+    /// still waited for.
+    stirred: (Instant, Duration),
 }
 
 /// When a lane was posted, and the version of the policy that chose its action.
@@ -77,8 +76,7 @@ impl UnderWay {
             reports: None,
             deadlines,
             now,
-            stirred: now,
-            hand_over_after: HAND_OVER_AFTER,
+            stirred: (now, HAND_OVER_AFTER),
         }
     }
 
@@ -95,7 +93,7 @@ impl UnderWay {
 
     /// Notes that `lanes` are posted.
     fn post(&mut self, lanes: LaneSet, posted: Posted) {
-        (self.stirred, self.hand_over_after) = (posted.at, HAND_OVER_AFTER);
+        self.stirred = (posted.at, HAND_OVER_AFTER);
         if self.lanes().is_empty() {
             (self.together, self.apart) = (posted, LaneSet::NONE);
         } else {
@@ -430,7 +428,7 @@ impl Block {
     /// none is under way or nothing is recorded.
     pub(crate) fn hand_over_at(&self) -> Option<Instant> {
         let under_way = self.under_way.as_ref().filter(|under_way| !under_way.lanes().is_empty())?;
-        self.recorder.is_some().then(|| under_way.stirred + under_way.hand_over_after)
+        self.recorder.is_some().then(|| under_way.stirred.0 + under_way.stirred.1)
     }
 
     /// Hands over what the block has recorded, if it is time.
@@ -439,11 +437,11 @@ impl Block {
         if self.hand_over_at().is_none_or(|at| at > now) {
             return;
         }
-        let since = self.under_way.as_ref().map_or(now, |under_way| under_way.stirred);
+        let since = self.under_way.as_ref().map_or(now, |under_way| under_way.stirred.0);
         let paused = now.saturating_duration_since(since);
         let stays = self.hand_over(paused);
         if let Some(under_way) = &mut self.under_way {
-            under_way.hand_over_after = if stays { HAND_OVER_REST_AFTER } else { paused + HAND_OVER_AFTER };
+            under_way.stirred.1 = if stays { HAND_OVER_REST_AFTER } else { paused + HAND_OVER_AFTER };
         }
     }
 }
