@@ -611,7 +611,7 @@ mod tests {
             let (arena, mut shares) =
                 Arena::on_heap(&columns, 2, std::slice::from_ref(&rows), Patience::NONE).unwrap();
             let block = Block::new(BlockParts {
-                env: maker.make_first().unwrap(),
+                env: maker.make().unwrap(),
                 has_verdicts: false,
                 words_per_reset: None,
                 lanes: BlockLanes::new(rows, 0),

@@ -6,12 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
-use rollhouse_core::{
-    BackOff, LaneEvent, LaneSet, LaneState, Options, RestartDecision, panic_message, split_mix64,
-};
+use rollhouse_core::{BackOff, LaneEvent, LaneSet, LaneState, Options, RestartDecision, split_mix64};
 use rollhouse_env::{BlockEnv, EnvEntry, InstructionSet, MakeError};
-
-use crate::error::ConfigError;
 
 /// Makes a block's env, and makes it again.
 pub(crate) struct Maker {
@@ -137,15 +133,6 @@ impl Unit {
 }
 
 impl Maker {
-    /// Makes the block's env for the first time. The error says why it cannot be made, which the caller that configured
-    /// it wants to know.
-    pub(crate) fn make_first(&self) -> Result<BlockEnv, ConfigError> {
-        match catch_unwind(AssertUnwindSafe(|| self.make_with(&self.options))) {
-            Ok(made) => made.map_err(ConfigError::Make),
-            Err(panic) => Err(ConfigError::MakePanicked(panic_message(&*panic))),
-        }
-    }
-
     /// Makes an env of the block with other options, which have been tried if they are drawn. Panics of the env are not
     /// caught.
     pub(crate) fn make_with(&self, options: &[Options]) -> Result<BlockEnv, MakeError> {
@@ -165,7 +152,7 @@ impl Maker {
 
     /// Makes the block's env anew; `None` if that fails or panics, and for late lanes, whose blocks are made together.
     pub(crate) fn make(&self) -> Option<BlockEnv> {
-        if self.entry.is_late() { None } else { self.make_first().ok() }
+        self.make_anew(&self.options)
     }
 
     /// Replaces the envs of single lanes and returns the lanes that are back.
