@@ -1,12 +1,11 @@
 //! Plug-ins in worker processes.
 
-mod block;
+mod blocks;
 mod generators;
 mod lanes;
 mod slot;
 mod talk;
 mod worker;
-mod workers;
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,17 +20,18 @@ use rollhouse_core::{EnvSpec, LaneDeadlines, Options, Plugin};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, Registry};
 use rollhouse_plugin::{PluginError, PluginFault};
 
-use self::block::IsolatedBlock;
+use self::blocks::BlockProtocol;
 use self::slot::Layout;
 use self::talk::{Answer, Described, Hello, Lanes, heard, said};
-use self::workers::Workers;
 use crate::census::Census;
 use crate::config::{Environment, HostConfig, Output, Program};
 use crate::connect_watch::ConnectWatch;
 use crate::error::HostError;
 use crate::host::{Host, Until, WorkerEvent};
 use crate::launcher::Launcher;
+use crate::pool::WorkerPool;
 use crate::spread::spread;
+use crate::worker_block::WorkerBlock;
 
 pub use self::worker::serve_plugin;
 
@@ -212,22 +212,15 @@ impl Session {
             let lanes = Lanes { env: self.env, room, options };
             said(&Hello::new(&self.path, Some(lanes)))
         };
-        let mut host = Host::start(self.host.config(ranges.iter().map(hello).collect())?)?;
+        let config = self.host.config(ranges.iter().map(hello).collect())?;
         let of = |range: &Range<usize>| lanes.min(range.end * BLOCK_LANES) - range.start * BLOCK_LANES;
-        if let Some(census) = &self.host.census {
-            host.count_by(census.counting(&self.spec.id, ranges.iter().map(of), None));
-        }
-        host.share(bytes)?;
+        let counting = self.host.census.as_ref();
+        let counting = counting.map(|census| census.counting(&self.spec.id, ranges.iter().map(of), None));
         let expected = Answer::Made { file: self.file, spec: self.spec.clone() };
-        let mut workers = Workers::new(host, (&self.spec, layout), expected, &ranges, lanes);
-        workers.begin().map_err(WorkerFault::Refused)?;
-        let workers = Arc::new(Mutex::new(workers));
-        let block = |number: usize| {
-            let count = (lanes - number * BLOCK_LANES).min(BLOCK_LANES);
-            let workers = Arc::clone(&workers);
-            Box::new(IsolatedBlock::new(workers, number, count, self.verdicts)) as Box<dyn BatchEnv>
-        };
-        Ok((0..blocks).map(block).collect())
+        let protocol = BlockProtocol::new((&self.spec, layout), expected, &ranges, lanes, self.verdicts);
+        let mut pool = WorkerPool::start(config, counting, Some(bytes), ranges, protocol)?;
+        pool.begin().map_err(WorkerFault::Refused)?;
+        Ok(WorkerBlock::all(&Arc::new(Mutex::new(pool)), lanes))
     }
 }
 

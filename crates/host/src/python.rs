@@ -21,13 +21,14 @@ use crate::error::HostError;
 use crate::hashing::hash_bytes;
 use crate::host::{Host, Reply, Until, WorkerEvent};
 use crate::launcher::Launcher;
+use crate::pool::WorkerPool;
 use crate::provider::{EnvProvider, EnvRequest, LearnError, LearnReason, LearnedEnv};
 use crate::record::{Places, Record};
 use crate::remarks::{self, BadInfo, InfoHello, Remarks};
 use crate::spread::spread;
 use crate::try_out::{TryOut, TryOutError};
 use crate::worker_block::WorkerBlock;
-use crate::workforce::Workforce;
+use crate::workforce::{LaneProtocol, PythonMessages};
 
 /// How a machine hosts Python envs: with which interpreter, what it may import, in how many processes.
 #[derive(Debug, Clone)]
@@ -290,10 +291,10 @@ impl PythonHost {
 
     /// Tries out an env that is declared deterministic, and returns a hash of what it showed.
     fn try_out(&self, known: Known<'_>, watch: &ConnectWatch) -> Result<u64, PythonError> {
-        let mut workforce = self.workforce(known, TryOut::RANGES.to_vec(), (watch, None))?;
+        let mut pool = self.pool(known, TryOut::RANGES.to_vec(), (watch, None))?;
         let defaults = Options::check(&known.1.options, &[]).unwrap_or_default();
-        TryOut::RANGES.into_iter().flatten().for_each(|lane| workforce.set_options(lane, &defaults));
-        Ok(TryOut::new(workforce, known.1, self.launch_deadline).run()?)
+        TryOut::RANGES.into_iter().flatten().for_each(|lane| pool.protocol.give_options(lane, &defaults));
+        Ok(TryOut::new(pool, known.1, self.launch_deadline).run()?)
     }
 
     /// Makes the blocks of a session, which share its workers.
@@ -306,18 +307,18 @@ impl PythonHost {
         let lanes = options.len();
         // A vector env has threads of its own.
         let workers = if known.0.id.source().steps_together() { Some(1) } else { self.workers };
-        let mut workforce = self.workforce(known, spread(lanes, workers), (watch, holder))?;
-        options.iter().enumerate().for_each(|(lane, options)| workforce.set_options(lane, options));
-        Ok(WorkerBlock::all(&Arc::new(Mutex::new(workforce)), lanes))
+        let mut pool = self.pool(known, spread(lanes, workers), (watch, holder))?;
+        options.iter().enumerate().for_each(|(lane, options)| pool.protocol.give_options(lane, options));
+        Ok(WorkerBlock::all(&Arc::new(Mutex::new(pool)), lanes))
     }
 
     /// Starts workers, each of which has one of these ranges of lanes.
-    fn workforce(
+    fn pool(
         &self,
         (env, spec, answer): Known<'_>,
         ranges: Vec<Range<usize>>,
         (watch, holder): (&ConnectWatch, Option<Arc<Holder>>),
-    ) -> Result<Workforce, PythonError> {
+    ) -> Result<PythonPool, PythonError> {
         let record = Record::of(spec);
         let mask = Description::read(answer)?.action_mask;
         let lanes = ranges.iter().map(Range::len).max().unwrap_or(0);
@@ -327,15 +328,14 @@ impl PythonHost {
             let (record, action_mask) = (Some(record.places(range.start)), mask.as_ref());
             Hello { record, action_mask, infos: infos.as_ref(), ..self.hello(env, range.len()) }.bytes()
         };
-        let mut host = Host::start(self.config(ranges.iter().map(hello).collect(), watch))?;
-        if let Some(census) = &self.census {
-            host.count_by(census.counting(&env.id, ranges.iter().map(Range::len), holder));
-        }
-        host.share(bytes)?;
-        let mut workforce = Workforce::new(host, record, answer.to_vec(), ranges);
-        workforce.together = env.id.source().steps_together();
-        workforce.begin().map_err(|detail| self.lost(detail))?;
-        Ok(workforce)
+        let config = self.config(ranges.iter().map(hello).collect(), watch);
+        let counting = self.census.as_ref();
+        let counting = counting.map(|census| census.counting(&env.id, ranges.iter().map(Range::len), holder));
+        let messages = PythonMessages { expected: answer.to_vec() };
+        let protocol = LaneProtocol::new(record, &ranges, env.id.source().steps_together(), messages);
+        let mut pool = WorkerPool::start(config, counting, Some(bytes), ranges, protocol)?;
+        pool.begin().map_err(|detail| self.lost(detail))?;
+        Ok(pool)
     }
 
     /// Returns the first message to a worker of that many lanes.
@@ -406,6 +406,9 @@ fn remarks_of(host: &mut Host, patience: Duration) -> Result<Remarks, HostError>
         }
     }
 }
+
+/// Pool of workers that step lanes of Python envs.
+pub(crate) type PythonPool = WorkerPool<LaneProtocol<PythonMessages>>;
 
 /// What is known of an env: how it is asked for, its spec, and what a worker said of it.
 type Known<'a> = (&'a EnvRequest, &'a EnvSpec, &'a [u8]);

@@ -11,7 +11,7 @@ use crate::worker_slot::Memories;
 
 /// What is known of a lane.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     pub(super) worker: usize,
     /// Number of the lane in its worker.
     pub(super) index: usize,
