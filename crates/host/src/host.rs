@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::info;
 
 use crate::census::Counting;
-use crate::config::{HostConfig, MAX_WORKERS, Program};
+use crate::config::{HostConfig, MAX_WORKERS, WorkerSource};
 use crate::connect_watch::{ConnectWatch, Tries};
 use crate::control::{DATA_OFFSET, INLINE_BYTES, Lines, Payload, new_memory};
 use crate::error::HostError;
@@ -22,6 +22,7 @@ use crate::message::{self, MAX_MESSAGE_BYTES, Tag};
 use crate::process::Process;
 use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
 use crate::worker_slot::{AtStart, Memories, WorkerSlot, new_bell};
+use crate::worker_socket::Place;
 
 /// Worker processes and the memory that each of them shares with this one.
 ///
@@ -35,7 +36,7 @@ pub struct Host {
     connect_watch: ConnectWatch,
     /// The workers' place in a census, if they are counted.
     counting: Option<Counting>,
-    program: Program,
+    source: WorkerSource,
     slots: Vec<WorkerSlot>,
     max_answer_bytes: usize,
     /// Bytes of the caller in the memory of each worker; `None` while nothing is shared.
@@ -135,10 +136,15 @@ impl Host {
             return Err(HostError::Workers(workers));
         }
         let seed = RandomState::new().hash_one(std::process::id());
+        let max_launching = match &config.source {
+            WorkerSource::Program(_) => config.launcher.max_launching(),
+            // All places are open at once.
+            WorkerSource::Socket(_) => workers,
+        };
         let mut host = Self {
             supervisor: Supervisor::new(
                 workers,
-                config.launcher.max_launching(),
+                max_launching,
                 (config.launch_deadline, config.connect_deadline),
                 seed,
             ),
@@ -146,7 +152,7 @@ impl Host {
             launcher: config.launcher,
             connect_watch: config.connect_watch,
             counting: None,
-            program: config.program,
+            source: config.source,
             slots: config.hellos.iter().map(|hello| WorkerSlot::new(hello)).collect::<Result<_, _>>()?,
             max_answer_bytes: config.max_answer_bytes,
             shared: None,
@@ -222,7 +228,7 @@ impl Host {
 
     /// Returns the process id of a worker that has a process.
     pub fn process_id(&self, worker: usize) -> Option<u32> {
-        self.slots[worker].process.as_ref().map(Process::id)
+        self.slots[worker].process_id()
     }
 
     /// Gives an idle worker a command, to be answered within `timeout` (`None` waits for ever). A worker that does not
@@ -328,7 +334,8 @@ impl Host {
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return Ok(Waited::TimedOut);
             }
-            let wake = [deadline, self.supervisor.next_due(), look_again].into_iter().flatten().min();
+            let wake = [deadline, self.supervisor.next_due(), self.socket_due(), look_again];
+            let wake = wake.into_iter().flatten().min();
             if !self.watch(wake.map(|wake| wake.saturating_sub(now)), awaited)? {
                 return Ok(Waited::Interrupted);
             }
@@ -389,13 +396,14 @@ impl Host {
         let deadline = Instant::now() + grace;
         let mut ending = Vec::new();
         for (worker, slot) in self.slots.iter_mut().enumerate() {
-            let Some(process) = slot.process.take() else { continue };
             slot.counted = None;
-            if self.supervisor.state(worker) == WorkerState::Idle {
-                process.ends_within(deadline.saturating_duration_since(Instant::now()));
+            if let Some(process) = slot.process.take() {
+                if self.supervisor.state(worker) == WorkerState::Idle {
+                    process.ends_within(deadline.saturating_duration_since(Instant::now()));
+                }
+                ending.push(process);
             }
-            ending.push(process);
-            (slot.socket, slot.launching, slot.tries) = (None, None, None);
+            (slot.socket, slot.guest, slot.launching, slot.tries) = (None, None, None, None);
         }
         Process::end_all(ending);
         self.show_tries();
@@ -531,15 +539,19 @@ impl Host {
         let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
         let mut watched = Vec::new();
         for (worker, slot) in self.slots.iter().enumerate() {
-            if let (Some(process), Some(socket)) = (&slot.process, &slot.socket) {
+            if let Some((ends, socket)) = slot.watched() {
                 let starting = self.is_starting(worker);
                 let at = fds.len();
-                fds.push(PollFd::from_borrowed_fd(process.descriptor(), PollFlags::IN));
                 fds.push(PollFd::new(socket, if starting { PollFlags::IN } else { PollFlags::empty() }));
-                let said = process.log().and_then(Log::descriptor);
-                watched.push((worker, at, said.is_some()));
-                fds.extend(said.map(|said| PollFd::from_borrowed_fd(said, PollFlags::IN)));
+                fds.extend(ends.map(|ends| PollFd::from_borrowed_fd(ends, PollFlags::IN)));
+                let log = slot.process.as_ref().and_then(Process::log).and_then(Log::descriptor);
+                watched.push((worker, at, ends.map(|_| at + 1), log.map(|_| fds.len())));
+                fds.extend(log.map(|log| PollFd::from_borrowed_fd(log, PollFlags::IN)));
             }
+        }
+        let of_socket = fds.len();
+        if let WorkerSource::Socket(socket) = &self.source {
+            fds.extend(socket.descriptors().map(|fd| PollFd::new(fd, PollFlags::IN)));
         }
         let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
         match poll(&mut fds, patience.as_ref()) {
@@ -550,14 +562,13 @@ impl Host {
         if told[0] {
             silence(&self.bell);
         }
-        for (worker, at, listening) in watched {
-            if listening
-                && told[at + 2]
+        for (worker, at, ends, log) in watched {
+            if log.is_some_and(|log| told[log])
                 && let Some(process) = &mut self.slots[worker].process
             {
                 process.drain_log();
             }
-            let (ended, spoke) = (told[at], told[at + 1]);
+            let (ended, spoke) = (ends.is_some_and(|ends| told[ends]), told[at]);
             if spoke && self.is_starting(worker) {
                 self.hear(worker);
             } else if ended || spoke {
@@ -565,7 +576,38 @@ impl Host {
                 self.died(worker, "it ended".to_owned());
             }
         }
+        if told[of_socket..].contains(&true) {
+            self.admit();
+        }
         Ok(true)
+    }
+
+    /// Gives programs that have connected their places.
+    fn admit(&mut self) {
+        use WorkerState as S;
+        let WorkerSource::Socket(socket) = &mut self.source else { return };
+        let place = |(worker, slot): (usize, &WorkerSlot)| {
+            let place = match self.supervisor.state(worker) {
+                S::Launching if slot.socket.is_none() => Place::Free,
+                S::Dormant | S::Queued | S::BackOff => Place::Coming,
+                S::Failed => Place::GivenUp,
+                S::Launching | S::Connecting | S::Idle | S::Busy => Place::Taken,
+            };
+            (place, slot.process_id())
+        };
+        let places: Vec<_> = self.slots.iter().enumerate().map(place).collect();
+        for (worker, guest) in socket.admit(self.started.elapsed(), &places) {
+            info!(worker, process = guest.process, "a program has become a worker");
+            if let Err(error) = self.slots[worker].take(guest) {
+                self.died(worker, format!("it could not be given its hello: {error}"));
+            }
+        }
+    }
+
+    /// Returns the time at which something is due at the socket, if workers connect to one.
+    fn socket_due(&self) -> Option<Duration> {
+        let WorkerSource::Socket(socket) = &self.source else { return None };
+        socket.next_due()
     }
 
     /// Takes the message of a worker that is being started.
@@ -652,6 +694,10 @@ impl Host {
     fn tick(&mut self) {
         let actions = self.supervisor.tick(self.started.elapsed());
         self.act(actions);
+        // A place may have become free for one that waits, or one has waited for too long.
+        if self.socket_due().is_some() {
+            self.admit();
+        }
     }
 
     fn act(&mut self, actions: Vec<Action>) {
@@ -663,7 +709,7 @@ impl Host {
             match action {
                 Action::Launch(worker) => self.launch(worker),
                 Action::Lose { worker, cause, restart } => {
-                    let tries = self.slots[worker].tries;
+                    let (tries, guest) = (self.slots[worker].tries, self.slots[worker].guest.is_some());
                     let (ended, said) = self.slots[worker].end();
                     self.show_tries();
                     let mut detail = match (&what, cause) {
@@ -674,9 +720,15 @@ impl Host {
                             let late = self.killed_after(time, set);
                             format!("{late}, as it tried to connect, after {retries} retries")
                         }
+                        (_, Cause::LaunchTimedOut) if let WorkerSource::Socket(socket) = &self.source => {
+                            let time = self.supervisor.launch_deadline().unwrap_or_default();
+                            let folder = socket.folder().display();
+                            format!("no program took its place at {folder} and was ready within {time:?}")
+                        }
                         (_, Cause::LaunchTimedOut) => {
                             self.killed_after(self.supervisor.launch_deadline(), |names| names.launch)
                         }
+                        (_, Cause::Hung) if guest => "disconnected at its deadline".to_owned(),
                         (_, Cause::Hung) => "killed at its deadline".to_owned(),
                         (Some(what), Cause::Died) => {
                             ended.map_or_else(|| what.clone(), |ended| format!("{what}: {ended}"))
@@ -700,13 +752,17 @@ impl Host {
     }
 
     fn launch(&mut self, worker: usize) {
+        let WorkerSource::Program(program) = &self.source else {
+            // Its place is free; who takes it is seen at the socket.
+            return;
+        };
         let Some(launching) = self.launcher.begin() else {
             let now = self.started.elapsed();
             let none = self.supervisor.on(now, worker, Event::NoRoom(now + ROOM_RETRY));
             return self.act(none);
         };
         self.slots[worker].launching = Some(launching);
-        if let Err(error) = self.slots[worker].start(&self.program) {
+        if let Err(error) = self.slots[worker].start(program) {
             self.died(worker, format!("it could not be started: {error}"));
         }
     }

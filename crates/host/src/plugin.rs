@@ -24,7 +24,7 @@ use self::blocks::BlockProtocol;
 use self::slot::Layout;
 use self::talk::{Answer, Described, Hello, Lanes, heard, said};
 use crate::census::Census;
-use crate::config::{Environment, HostConfig, Output, Program};
+use crate::config::{Environment, HostConfig, Output, Program, WorkerSource};
 use crate::connect_watch::ConnectWatch;
 use crate::error::HostError;
 use crate::host::{Host, Until, WorkerEvent};
@@ -171,7 +171,7 @@ impl PluginHost {
         };
         let (launch_at_start, launch_deadline) = (hellos.len(), Some(self.launch_deadline));
         Ok(HostConfig {
-            program,
+            source: WorkerSource::Program(program),
             hellos,
             launch_at_start,
             launch_deadline,

@@ -14,7 +14,7 @@ use serde::Serialize;
 use tracing::warn;
 
 use crate::census::{Census, Holder};
-use crate::config::{Environment, HostConfig, Output, Program};
+use crate::config::{Environment, HostConfig, Output, Program, WorkerSource};
 use crate::connect_watch::{Connect, ConnectWatch};
 use crate::description::{ActionMask, Description, DescriptionError, MAX_ANSWER_BYTES, RefusalKind};
 use crate::error::HostError;
@@ -368,7 +368,7 @@ impl PythonHost {
         };
         let (launch_at_start, launch_deadline) = (hellos.len(), Some(self.launch_deadline));
         HostConfig {
-            program,
+            source: WorkerSource::Program(program),
             hellos,
             launch_at_start,
             launch_deadline,

@@ -63,13 +63,12 @@ SPEAKS, SPEAKS_LATER = 8, 16
 AHEAD = 32
 
 
-def main(host: int, version: Sequence[int]) -> None:
-    """Runs the worker until it is told to end. ``host`` is the process id of its parent, whose Python has that ``version``."""
-    link = WorkerLink(host)
+def main(link: WorkerLink) -> None:
+    """Runs the worker until it is told to end."""
     hello = pickle.loads(link.hello())
     try:
-        if sys.version_info[:2] != tuple(version):
-            theirs, ours = (".".join(map(str, numbers)) for numbers in (version, sys.version_info[:2]))
+        if sys.version_info[:2] != hello["version"]:
+            theirs, ours = (".".join(map(str, numbers)) for numbers in (hello["version"], sys.version_info[:2]))
             raise InterpreterError(f"python={sys.executable!r} is Python {ours}, and functions of Python {theirs} cannot be sent to it")
         worker = kind_of(hello)(link, hello)
         worker.connector.rest()
