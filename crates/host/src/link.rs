@@ -71,12 +71,25 @@ impl Link {
     /// Connects to the host that listens in `folder` ([`WorkerSource::Socket`](crate::WorkerSource::Socket)) and waits for
     /// the first message: this process was not started by the host, and nothing here ends it. When the host ends, hangs up
     /// or gives it up, [`Link::receive`] fails. `place` is the number of the worker that it becomes; `None` is any that is
-    /// free. Blocks for at most [`HELLO_WITHIN`].
+    /// free. Blocks for at most [`HELLO_WITHIN`] until the host listens, and as long until it answers.
     ///
     /// # Errors
     /// [`LinkError::Refused`]; [`LinkError::Os`], also for a folder that others may enter; else as for [`Link::open`].
     pub fn connect(folder: &Path, place: Option<usize>) -> Result<Self, LinkError> {
-        let socket = Arc::new(worker_socket::join(folder, place)?);
+        let deadline = Instant::now() + HELLO_WITHIN;
+        let socket = loop {
+            match worker_socket::join(folder, place) {
+                Ok(socket) => break Arc::new(socket),
+                // The host may be started after its workers.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+                        && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(KNOCK_PAUSE);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        };
         let patience = Timespec::try_from(HELLO_WITHIN).ok();
         match poll(&mut [PollFd::new(&socket, PollFlags::IN)], patience.as_ref())? {
             0 => Err(LinkError::Protocol("the host did not answer in time")),
@@ -332,7 +345,9 @@ fn end_all(host: u32, mark: Option<&Mark>) {
 pub(crate) const QUIET_TIME: Duration = Duration::from_millis(1);
 /// Maximum number of messages that tell of connecting before a worker is ready.
 pub const MAX_TOLD: u32 = 160;
-/// Time that a program that connects has its hello in, if a place is free.
+/// Pause between two tries to connect to a host that does not listen yet.
+const KNOCK_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum time that a program waits for a host to listen, and then for its answer.
 pub const HELLO_WITHIN: Duration = JOIN_WITHIN.saturating_mul(6);
 const NOT_READY: LinkError = LinkError::Protocol("a command before the worker was ready");
 /// Events for the end of the connection. The set is empty because poll reports errors and hang-ups without being asked.

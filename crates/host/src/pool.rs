@@ -132,8 +132,7 @@ pub(crate) trait Protocol: Sized + Send + 'static {
         let _ = (parts, memories, left);
     }
 
-    // What follows is about the lanes of a block, a range of the session's, or about one lane of it, counted from the
-    // block's first. Each does what the method of the same name of `LateLanes` or `BatchEnv` says.
+    // What follows is about the lanes of a block, a range of the session's, or about one of the session's lanes. Each does what the method of the same name of `LateLanes` or `BatchEnv` says.
 
     fn post(pool: &mut WorkerPool<Self>, block: Range<usize>, post: &Post<'_>);
     fn linger(&mut self, block: Range<usize>, memories: Memories<'_>) {
@@ -161,15 +160,15 @@ pub(crate) trait Protocol: Sized + Send + 'static {
         let _ = block;
         Collected::default()
     }
-    fn refuse(&mut self, block: Range<usize>, lane: usize, why: &str) {
-        let _ = (block, lane, why);
+    fn refuse(&mut self, lane: usize, why: &str) {
+        let _ = (lane, why);
     }
-    fn why_lost(pool: &mut WorkerPool<Self>, block: Range<usize>, lane: usize) -> Option<String> {
-        let _ = (pool, block, lane);
+    fn why_lost(pool: &mut WorkerPool<Self>, lane: usize) -> Option<String> {
+        let _ = (pool, lane);
         None
     }
-    fn further_infos(&self, block: Range<usize>, lane: usize, memories: Memories<'_>) -> Option<String> {
-        let _ = (block, lane, memories);
+    fn further_infos(&self, lane: usize, memories: Memories<'_>) -> Option<String> {
+        let _ = (lane, memories);
         None
     }
     fn take_pictures(
@@ -182,51 +181,30 @@ pub(crate) trait Protocol: Sized + Send + 'static {
         Vec::new()
     }
 
-    fn seed(&mut self, block: Range<usize>, lane: usize, seed: u64);
-    fn position(pool: &mut WorkerPool<Self>, block: Range<usize>, lane: usize) -> Start;
-    fn restore(&mut self, block: Range<usize>, lane: usize, start: Start);
-    fn set_options(
-        pool: &mut WorkerPool<Self>,
-        block: Range<usize>,
-        lane: usize,
-        options: &Options,
-    ) -> Result<(), MakeError>;
-    fn hash(pool: &mut WorkerPool<Self>, block: Range<usize>, lane: usize) -> u32;
+    fn seed(&mut self, lane: usize, seed: u64);
+    fn position(pool: &mut WorkerPool<Self>, lane: usize) -> Start;
+    fn restore(&mut self, lane: usize, start: Start);
+    fn set_options(pool: &mut WorkerPool<Self>, lane: usize, options: &Options) -> Result<(), MakeError>;
+    fn hash(pool: &mut WorkerPool<Self>, lane: usize) -> u32;
     fn has_verdicts(&self) -> bool;
-    fn verdict(pool: &mut WorkerPool<Self>, block: Range<usize>, lane: usize) -> Verdict;
-    fn state(pool: &mut WorkerPool<Self>, block: Range<usize>, lane: usize) -> Result<Vec<f64>, StateError> {
-        let _ = (pool, block, lane);
+    fn verdict(pool: &mut WorkerPool<Self>, lane: usize) -> Verdict;
+    fn state(pool: &mut WorkerPool<Self>, lane: usize) -> Result<Vec<f64>, StateError> {
+        let _ = (pool, lane);
         Err(StateError::Unsupported)
     }
-    fn set_state(
-        pool: &mut WorkerPool<Self>,
-        block: Range<usize>,
-        lane: usize,
-        state: &[f64],
-    ) -> Result<(), StateError> {
-        let _ = (pool, block, lane, state);
+    fn set_state(pool: &mut WorkerPool<Self>, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        let _ = (pool, lane, state);
         Err(StateError::Unsupported)
     }
     fn call(
         pool: &mut WorkerPool<Self>,
-        block: Range<usize>,
         lane: usize,
         method: &str,
         payload: &str,
     ) -> Result<String, CallError>;
-    fn render(
-        pool: &mut WorkerPool<Self>,
-        block: Range<usize>,
-        lane: usize,
-        size: ImageSize,
-    ) -> Result<Image, RenderError>;
-    fn text(
-        pool: &mut WorkerPool<Self>,
-        block: Range<usize>,
-        lane: usize,
-        columns: usize,
-    ) -> Result<String, RenderError> {
-        let _ = (pool, block, lane, columns);
+    fn render(pool: &mut WorkerPool<Self>, lane: usize, size: ImageSize) -> Result<Image, RenderError>;
+    fn text(pool: &mut WorkerPool<Self>, lane: usize, columns: usize) -> Result<String, RenderError> {
+        let _ = (pool, lane, columns);
         Err(RenderError::Unsupported)
     }
 }

@@ -84,10 +84,10 @@ impl TryOut {
     /// [`TryOutError`].
     pub(crate) fn run(mut self) -> Result<u64, TryOutError> {
         let mut played: Vec<Vec<Played>> = (0..LANES).map(|_| Vec::new()).collect();
-        (0..LANES).for_each(|lane| self.pool.protocol.seed(ALL, lane, lane as u64));
+        (0..LANES).for_each(|lane| self.pool.protocol.seed(lane, lane as u64));
         for episode in 0..EPISODES {
             for (lane, episodes) in played.iter_mut().enumerate() {
-                let start = LaneProtocol::position(&mut self.pool, ALL, lane);
+                let start = LaneProtocol::position(&mut self.pool, lane);
                 episodes.push(Played { start, hashes: Vec::new() });
             }
             self.play(episode, LaneSet::first(LANES), |lane, hash| {
@@ -101,7 +101,7 @@ impl TryOut {
         for (lane, episodes) in played.iter().enumerate() {
             // The last one first, so that nothing is as it was.
             for (episode, first) in episodes.iter().enumerate().rev() {
-                self.pool.protocol.restore(ALL, LANES + lane, first.start);
+                self.pool.protocol.restore(LANES + lane, first.start);
                 let mut again = 0;
                 self.play(episode, LaneSet::one(LANES + lane), |_, hash| {
                     let step = again;
@@ -134,9 +134,7 @@ impl TryOut {
                 draw(&self.space, &self.drawing, &mut self.actions, lane, turn);
             }
             let over = self.moved(stepping, resetting)?;
-            playing
-                .into_iter()
-                .try_for_each(|lane| visit(lane, LaneProtocol::hash(&mut self.pool, ALL, lane)))?;
+            playing.into_iter().try_for_each(|lane| visit(lane, LaneProtocol::hash(&mut self.pool, lane)))?;
             playing &= !over;
             if playing.is_empty() {
                 break;
@@ -156,7 +154,7 @@ impl TryOut {
             let rows = LateRows { obs: &mut obs, infos: &mut [], rewards: &mut [0.0; 2 * LANES] };
             let collected = LaneProtocol::collect(&mut self.pool, ALL, rows);
             if let Some(lane) = (collected.lost | collected.hung).lowest() {
-                let why = LaneProtocol::why_lost(&mut self.pool, ALL, lane);
+                let why = LaneProtocol::why_lost(&mut self.pool, lane);
                 return Err(TryOutError::Failed(why.unwrap_or_default()));
             }
             missing &= !collected.done;

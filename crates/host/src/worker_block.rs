@@ -105,16 +105,16 @@ impl<P: Protocol> LateLanes for WorkerBlock<P> {
     }
 
     fn refuse(&mut self, lane: usize, why: &str) {
-        self.pool().protocol.refuse(self.range(), lane, why);
+        self.pool().protocol.refuse(self.lanes.start + lane, why);
     }
 
     fn why_lost(&mut self, lane: usize) -> Option<String> {
-        P::why_lost(&mut self.pool(), self.range(), lane)
+        P::why_lost(&mut self.pool(), self.lanes.start + lane)
     }
 
     fn further_infos(&mut self, lane: usize) -> Option<String> {
         let pool = self.pool();
-        pool.protocol.further_infos(self.range(), lane, pool.host.memories())
+        pool.protocol.further_infos(self.lanes.start + lane, pool.host.memories())
     }
 
     fn take_pictures(&mut self, lanes: LaneSet, begun: bool) -> Vec<(usize, Vec<u8>)> {
@@ -132,26 +132,26 @@ impl<P: Protocol> BatchEnv for WorkerBlock<P> {
     }
 
     fn seed(&mut self, lane: usize, seed: u64) {
-        self.pool().protocol.seed(self.range(), lane, seed);
+        self.pool().protocol.seed(self.lanes.start + lane, seed);
     }
 
     fn position(&self, lane: usize) -> Start {
-        P::position(&mut self.pool(), self.range(), lane)
+        P::position(&mut self.pool(), self.lanes.start + lane)
     }
 
     fn positions(&self, lanes: LaneSet, out: &mut [Start; BLOCK_LANES]) {
         let mut pool = self.pool();
         for lane in lanes & LaneSet::first(self.lanes.len()) {
-            out[lane] = P::position(&mut pool, self.range(), lane);
+            out[lane] = P::position(&mut pool, self.lanes.start + lane);
         }
     }
 
     fn restore(&mut self, lane: usize, start: Start) {
-        self.pool().protocol.restore(self.range(), lane, start);
+        self.pool().protocol.restore(self.lanes.start + lane, start);
     }
 
     fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
-        P::set_options(&mut self.pool(), self.range(), lane, options)
+        P::set_options(&mut self.pool(), self.lanes.start + lane, options)
     }
 
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
@@ -175,13 +175,13 @@ impl<P: Protocol> BatchEnv for WorkerBlock<P> {
     }
 
     fn state_hash(&self, lane: usize) -> u32 {
-        P::hash(&mut self.pool(), self.range(), lane)
+        P::hash(&mut self.pool(), self.lanes.start + lane)
     }
 
     fn state_hashes(&self, lanes: LaneSet, out: &mut [u32; BLOCK_LANES]) {
         let mut pool = self.pool();
         for lane in lanes & LaneSet::first(self.lanes.len()) {
-            out[lane] = P::hash(&mut pool, self.range(), lane);
+            out[lane] = P::hash(&mut pool, self.lanes.start + lane);
         }
     }
 
@@ -190,7 +190,7 @@ impl<P: Protocol> BatchEnv for WorkerBlock<P> {
     }
 
     fn verdict(&self, lane: usize) -> Verdict {
-        P::verdict(&mut self.pool(), self.range(), lane)
+        P::verdict(&mut self.pool(), self.lanes.start + lane)
     }
 
     fn revive(&mut self, lanes: LaneSet) -> LaneSet {
@@ -201,23 +201,23 @@ impl<P: Protocol> BatchEnv for WorkerBlock<P> {
     }
 
     fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
-        P::state(&mut self.pool(), self.range(), lane)
+        P::state(&mut self.pool(), self.lanes.start + lane)
     }
 
     fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
-        P::set_state(&mut self.pool(), self.range(), lane, state)
+        P::set_state(&mut self.pool(), self.lanes.start + lane, state)
     }
 
     fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
-        P::call(&mut self.pool(), self.range(), lane, method, payload)
+        P::call(&mut self.pool(), self.lanes.start + lane, method, payload)
     }
 
     fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
-        P::render(&mut self.pool(), self.range(), lane, size)
+        P::render(&mut self.pool(), self.lanes.start + lane, size)
     }
 
     fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
-        P::text(&mut self.pool(), self.range(), lane, columns)
+        P::text(&mut self.pool(), self.lanes.start + lane, columns)
     }
 
     fn late(&mut self) -> Option<&mut dyn LateLanes> {

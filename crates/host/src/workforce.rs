@@ -416,14 +416,13 @@ impl<M: LaneMessages> Protocol for LaneProtocol<M> {
         gone
     }
 
-    fn refuse(&mut self, block: Range<usize>, lane: usize, why: &str) {
+    fn refuse(&mut self, lane: usize, why: &str) {
         warn!(lane, why, "a row is refused; its lane is lost");
-        self.lanes[block.start + lane].lose_by(why);
+        self.lanes[lane].lose_by(why);
     }
 
     /// Waits a moment for the words of an env that has failed, which come with the answer to its worker's command.
-    fn why_lost(pool: &mut WorkerPool<Self>, block: Range<usize>, lane: usize) -> Option<String> {
-        let lane = block.start + lane;
+    fn why_lost(pool: &mut WorkerPool<Self>, lane: usize) -> Option<String> {
         let (worker, deadline) = (pool.protocol.lanes[lane].worker, Instant::now() + WORDS_WITHIN);
         while pool.host.state(worker) == WorkerState::Busy && Instant::now() < deadline {
             pool.wait(deadline);
@@ -436,8 +435,8 @@ impl<M: LaneMessages> Protocol for LaneProtocol<M> {
         })
     }
 
-    fn further_infos(&self, block: Range<usize>, lane: usize, memories: Memories<'_>) -> Option<String> {
-        self.record_of(block.start + lane, memories)?.further()
+    fn further_infos(&self, lane: usize, memories: Memories<'_>) -> Option<String> {
+        self.record_of(lane, memories)?.further()
     }
 
     fn take_pictures(
@@ -460,32 +459,26 @@ impl<M: LaneMessages> Protocol for LaneProtocol<M> {
         lanes.into_iter().filter_map(of).collect()
     }
 
-    fn seed(&mut self, block: Range<usize>, lane: usize, seed: u64) {
-        self.lanes[block.start + lane].seed(seed);
+    fn seed(&mut self, lane: usize, seed: u64) {
+        self.lanes[lane].seed(seed);
     }
 
-    fn position(pool: &mut WorkerPool<Self>, block: Range<usize>, lane: usize) -> Start {
-        pool.protocol.lanes[block.start + lane].position()
+    fn position(pool: &mut WorkerPool<Self>, lane: usize) -> Start {
+        pool.protocol.lanes[lane].position()
     }
 
-    fn restore(&mut self, block: Range<usize>, lane: usize, start: Start) {
-        self.lanes[block.start + lane].restore(start);
+    fn restore(&mut self, lane: usize, start: Start) {
+        self.lanes[lane].restore(start);
     }
 
-    fn set_options(
-        pool: &mut WorkerPool<Self>,
-        block: Range<usize>,
-        lane: usize,
-        options: &Options,
-    ) -> Result<(), MakeError> {
-        pool.protocol.give_options(block.start + lane, options);
+    fn set_options(pool: &mut WorkerPool<Self>, lane: usize, options: &Options) -> Result<(), MakeError> {
+        pool.protocol.give_options(lane, options);
         Ok(())
     }
 
     /// Returns a hash of what a lane's episode has shown, if the env is declared deterministic, else of its last
     /// observation.
-    fn hash(pool: &mut WorkerPool<Self>, block: Range<usize>, lane: usize) -> u32 {
-        let lane = block.start + lane;
+    fn hash(pool: &mut WorkerPool<Self>, lane: usize) -> u32 {
         if let Some(exact) = &pool.protocol.lanes[lane].exact {
             return exact.hash();
         }
@@ -497,28 +490,22 @@ impl<M: LaneMessages> Protocol for LaneProtocol<M> {
         true
     }
 
-    fn verdict(pool: &mut WorkerPool<Self>, block: Range<usize>, lane: usize) -> Verdict {
-        let its = pool.protocol.record_of(block.start + lane, pool.host.memories());
+    fn verdict(pool: &mut WorkerPool<Self>, lane: usize) -> Verdict {
+        let its = pool.protocol.record_of(lane, pool.host.memories());
         its.map(LaneRecord::verdict).unwrap_or_default()
     }
 
     fn call(
         pool: &mut WorkerPool<Self>,
-        block: Range<usize>,
         lane: usize,
         method: &str,
         payload: &str,
     ) -> Result<String, CallError> {
-        call::call(pool, block.start + lane, method, payload)
+        call::call(pool, lane, method, payload)
     }
 
-    fn render(
-        pool: &mut WorkerPool<Self>,
-        block: Range<usize>,
-        lane: usize,
-        size: ImageSize,
-    ) -> Result<Image, RenderError> {
-        call::render(pool, block.start + lane, size)
+    fn render(pool: &mut WorkerPool<Self>, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        call::render(pool, lane, size)
     }
 }
 

@@ -89,8 +89,8 @@ impl BlockProtocol {
         Self { layout, expected, blocks, verdicts, patience, patient: false }
     }
 
-    fn block(&mut self, block: &Range<usize>) -> &mut BlockLanes {
-        &mut self.blocks[block.start / BLOCK_LANES]
+    fn block_of(&mut self, lane: usize) -> &mut BlockLanes {
+        &mut self.blocks[lane / BLOCK_LANES]
     }
 
     /// Writes the rows of a block's lanes that are done.
@@ -242,29 +242,29 @@ impl Protocol for BlockProtocol {
     }
 
     fn take_given_up(&mut self, block: Range<usize>) -> LaneSet {
-        let Collected { hung, lost, .. } = self.block(&block).take_failing();
+        let Collected { hung, lost, .. } = self.block_of(block.start).take_failing();
         hung | lost
     }
 
     /// Blocks while the plug-in makes some of the lanes anew.
     fn revive(pool: &mut PluginPool, block: Range<usize>, lanes: LaneSet) -> LaneSet {
         pool.pump();
-        let known = pool.protocol.block(&block);
+        let known = pool.protocol.block_of(block.start);
         let wanted = lanes & known.lost;
         let (worker, asked) = (known.worker, wanted & !known.renewed);
         if wanted.is_empty() || !pool.workers[worker].up {
             return LaneSet::NONE;
         }
         if !asked.is_empty() {
-            match ask(pool, &block, What::Revive { lanes: asked.bits() }) {
+            match ask(pool, block.start, What::Revive { lanes: asked.bits() }) {
                 Some(BlockAnswer::Revived(back)) => {
-                    let known = pool.protocol.block(&block);
+                    let known = pool.protocol.block_of(block.start);
                     known.renewed |= LaneSet::of_bits(back) & known.lost;
                 }
                 _ => return LaneSet::NONE,
             }
         }
-        let known = pool.protocol.block(&block);
+        let known = pool.protocol.block_of(block.start);
         let back = wanted & known.renewed;
         known.lost &= !back;
         known.renewed &= !back;
@@ -278,37 +278,32 @@ impl Protocol for BlockProtocol {
         if pool.is_coming(block.worker) { lanes & block.lost } else { LaneSet::NONE }
     }
 
-    fn seed(&mut self, block: Range<usize>, lane: usize, seed: u64) {
-        let block = self.block(&block);
-        block.known.remove(lane);
-        block.generators.seed(lane, seed);
+    fn seed(&mut self, lane: usize, seed: u64) {
+        let block = self.block_of(lane);
+        block.known.remove(at(lane));
+        block.generators.seed(at(lane), seed);
     }
 
-    fn position(pool: &mut PluginPool, block: Range<usize>, lane: usize) -> Start {
-        let is_set = pool.protocol.block(&block).generators.is_set(lane);
-        let position = if is_set { None } else { fact(pool, &block, lane, |slot| slot.position(lane)) };
-        let known = pool.protocol.block(&block);
+    fn position(pool: &mut PluginPool, lane: usize) -> Start {
+        let is_set = pool.protocol.block_of(lane).generators.is_set(at(lane));
+        let position = if is_set { None } else { fact(pool, lane, |slot| slot.position(at(lane))) };
+        let known = pool.protocol.block_of(lane);
         known.facts = true;
         if let Some(position) = position {
-            known.generators.note(lane, position);
+            known.generators.note(at(lane), position);
         }
-        known.generators.start(lane)
+        known.generators.start(at(lane))
     }
 
-    fn restore(&mut self, block: Range<usize>, lane: usize, start: Start) {
-        let block = self.block(&block);
-        block.known.remove(lane);
-        block.generators.restore(lane, start);
+    fn restore(&mut self, lane: usize, start: Start) {
+        let block = self.block_of(lane);
+        block.known.remove(at(lane));
+        block.generators.restore(at(lane), start);
     }
 
-    fn set_options(
-        pool: &mut PluginPool,
-        block: Range<usize>,
-        lane: usize,
-        options: &Options,
-    ) -> Result<(), MakeError> {
+    fn set_options(pool: &mut PluginPool, lane: usize, options: &Options) -> Result<(), MakeError> {
         let refused = |fault| MakeError::Refused { source: Box::new(fault) };
-        match ask_about(pool, &block, lane, What::SetOptions { lane, options: options.clone() }) {
+        match ask_about(pool, lane, What::SetOptions { lane: at(lane), options: options.clone() }) {
             Ok(Some(BlockAnswer::Done)) => Ok(()),
             Ok(Some(BlockAnswer::Refused(why))) => Err(refused(WorkerFault::Refused(why))),
             Ok(Some(_)) => Err(MakeError::Kept),
@@ -316,35 +311,30 @@ impl Protocol for BlockProtocol {
         }
     }
 
-    fn hash(pool: &mut PluginPool, block: Range<usize>, lane: usize) -> u32 {
-        fact(pool, &block, lane, |slot| slot.hash(lane)).unwrap_or(0)
+    fn hash(pool: &mut PluginPool, lane: usize) -> u32 {
+        fact(pool, lane, |slot| slot.hash(at(lane))).unwrap_or(0)
     }
 
     fn has_verdicts(&self) -> bool {
         self.verdicts
     }
 
-    fn verdict(pool: &mut PluginPool, block: Range<usize>, lane: usize) -> Verdict {
-        fact(pool, &block, lane, |slot| slot.verdict(lane)).unwrap_or_default()
+    fn verdict(pool: &mut PluginPool, lane: usize) -> Verdict {
+        fact(pool, lane, |slot| slot.verdict(at(lane))).unwrap_or_default()
     }
 
-    fn state(pool: &mut PluginPool, block: Range<usize>, lane: usize) -> Result<Vec<f64>, StateError> {
-        match ask_about(pool, &block, lane, What::State { lane })? {
+    fn state(pool: &mut PluginPool, lane: usize) -> Result<Vec<f64>, StateError> {
+        match ask_about(pool, lane, What::State { lane: at(lane) })? {
             Some(BlockAnswer::State(state)) => Ok(state),
             Some(_) => Err(StateError::Unsupported),
             None => Err(StateError::Lost),
         }
     }
 
-    fn set_state(
-        pool: &mut PluginPool,
-        block: Range<usize>,
-        lane: usize,
-        state: &[f64],
-    ) -> Result<(), StateError> {
-        match ask_about(pool, &block, lane, What::SetState { lane, state: state.to_vec() })? {
+    fn set_state(pool: &mut PluginPool, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        match ask_about(pool, lane, What::SetState { lane: at(lane), state: state.to_vec() })? {
             Some(BlockAnswer::Done) => {
-                pool.protocol.block(&block).known.remove(lane);
+                pool.protocol.block_of(lane).known.remove(at(lane));
                 Ok(())
             }
             Some(_) => Err(StateError::Unsupported),
@@ -352,40 +342,29 @@ impl Protocol for BlockProtocol {
         }
     }
 
-    fn call(
-        pool: &mut PluginPool,
-        block: Range<usize>,
-        lane: usize,
-        method: &str,
-        payload: &str,
-    ) -> Result<String, CallError> {
-        let what = What::Call { lane, method: method.to_owned(), payload: payload.to_owned() };
-        let answer = ask_about(pool, &block, lane, what)?.ok_or(CallError::Lost)?;
-        let known = pool.protocol.block(&block);
+    fn call(pool: &mut PluginPool, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
+        let what = What::Call { lane: at(lane), method: method.to_owned(), payload: payload.to_owned() };
+        let answer = ask_about(pool, lane, what)?.ok_or(CallError::Lost)?;
+        let known = pool.protocol.block_of(lane);
         let lost = match answer {
             BlockAnswer::Answer(answer) => {
                 // Hash and position may be others now.
-                known.known.remove(lane);
+                known.known.remove(at(lane));
                 return Ok(answer);
             }
             BlockAnswer::Refused(message) => return Err(CallError::Refused { message }),
             BlockAnswer::Unsupported => return Err(CallError::Unsupported),
             BlockAnswer::BlockLost => LaneSet::first(known.lanes),
-            _ => LaneSet::one(lane),
+            _ => LaneSet::one(at(lane)),
         };
         // None of them is under way.
         known.lose(lost, LaneSet::NONE, false);
         Err(CallError::Lost)
     }
 
-    fn render(
-        pool: &mut PluginPool,
-        block: Range<usize>,
-        lane: usize,
-        size: ImageSize,
-    ) -> Result<Image, RenderError> {
+    fn render(pool: &mut PluginPool, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
         let (width, height) = (size.width(), size.height());
-        match ask_about(pool, &block, lane, What::Render { lane, width, height })? {
+        match ask_about(pool, lane, What::Render { lane: at(lane), width, height })? {
             // A picture has the bytes of its size, or it is none.
             Some(BlockAnswer::Picture(pixels)) => Image::new(size, pixels),
             Some(_) => Err(RenderError::Unsupported),
@@ -393,16 +372,11 @@ impl Protocol for BlockProtocol {
         }
     }
 
-    fn text(
-        pool: &mut PluginPool,
-        block: Range<usize>,
-        lane: usize,
-        columns: usize,
-    ) -> Result<String, RenderError> {
+    fn text(pool: &mut PluginPool, lane: usize, columns: usize) -> Result<String, RenderError> {
         let shown = |line: &str| {
             line.len() <= columns && line.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ')
         };
-        match ask_about(pool, &block, lane, What::Text { lane, columns })? {
+        match ask_about(pool, lane, What::Text { lane: at(lane), columns })? {
             Some(BlockAnswer::Text(line)) if shown(&line) => Ok(line),
             Some(_) => Err(RenderError::Unsupported),
             None => Err(RenderError::Lost),
@@ -410,50 +384,44 @@ impl Protocol for BlockProtocol {
     }
 }
 
+/// Returns the number of a session's lane in its block.
+const fn at(lane: usize) -> usize {
+    lane % BLOCK_LANES
+}
+
 /// Returns a fact of a lane out of its block's slot, in which its worker writes it if it is not there; `None` if the lane
 /// is lost, or its worker does not write it.
-fn fact<T>(
-    pool: &mut PluginPool,
-    block: &Range<usize>,
-    lane: usize,
-    read: impl FnOnce(Slot<'_>) -> T,
-) -> Option<T> {
-    let known = pool.protocol.block(block);
+fn fact<T>(pool: &mut PluginPool, lane: usize, read: impl FnOnce(Slot<'_>) -> T) -> Option<T> {
+    let known = pool.protocol.block_of(lane);
     known.facts = true;
-    if known.lost.has(lane) {
+    if known.lost.has(at(lane)) {
         return None;
     }
-    if !known.known.has(lane) {
-        if ask(pool, block, What::Facts) == Some(BlockAnswer::Done) {
-            let known = pool.protocol.block(block);
+    if !known.known.has(at(lane)) {
+        if ask(pool, lane, What::Facts) == Some(BlockAnswer::Done) {
+            let known = pool.protocol.block_of(lane);
             known.known = LaneSet::first(known.lanes) & !(known.lost | known.posted());
         }
-        if !pool.protocol.block(block).known.has(lane) {
+        if !pool.protocol.block_of(lane).known.has(at(lane)) {
             return None;
         }
     }
     let BlockProtocol { layout, blocks, .. } = &pool.protocol;
-    blocks[block.start / BLOCK_LANES].slot(layout, pool.host.memories()).map(read)
+    blocks[lane / BLOCK_LANES].slot(layout, pool.host.memories()).map(read)
 }
 
 /// Asks the worker about a lane that is not lost.
-fn ask_about(
-    pool: &mut PluginPool,
-    block: &Range<usize>,
-    lane: usize,
-    what: What,
-) -> Result<Option<BlockAnswer>, Lost> {
-    assert!(lane < block.len(), "lane {lane} of a block of {}", block.len());
-    if pool.protocol.block(block).lost.has(lane) { Err(Lost) } else { Ok(ask(pool, block, what)) }
+fn ask_about(pool: &mut PluginPool, lane: usize, what: What) -> Result<Option<BlockAnswer>, Lost> {
+    if pool.protocol.block_of(lane).lost.has(at(lane)) { Err(Lost) } else { Ok(ask(pool, lane, what)) }
 }
 
 /// Asks the worker of a block, for which it has to be idle. Returns `None` if it does not answer; a worker that has not
 /// answered after [`ASK_DEADLINE`] is ended.
-fn ask(pool: &mut PluginPool, block: &Range<usize>, what: What) -> Option<BlockAnswer> {
-    let worker = pool.protocol.block(block).worker;
+fn ask(pool: &mut PluginPool, lane: usize, what: What) -> Option<BlockAnswer> {
+    let worker = pool.protocol.block_of(lane).worker;
     let answer = pool.ask(worker, ASK, ASK_DEADLINE, |pool| {
         let BlockProtocol { layout, blocks, .. } = &mut pool.protocol;
-        let block = &mut blocks[block.start / BLOCK_LANES];
+        let block = &mut blocks[lane / BLOCK_LANES];
         let slot = block.slot(layout, pool.host.memories())?;
         let (seed, restore) = block.generators.write(slot);
         slot.put_order_of_ask(seed, restore);

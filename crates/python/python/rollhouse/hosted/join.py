@@ -6,6 +6,7 @@ ends when the vector env is closed, ends or gives it up. It makes the envs with 
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from rollhouse._native import WorkerLink
@@ -14,7 +15,11 @@ from rollhouse.hosted.worker import main
 
 def join(folder: str, place: str | None = None) -> None:
     """Connects, and runs the worker until its lanes are not wanted any more."""
-    main(WorkerLink.connect(folder, None if place is None else int(place)))
+    # Connecting may wait for a minute, in which Python looks after no signal.
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    link = WorkerLink.connect(folder, None if place is None else int(place))
+    signal.signal(signal.SIGINT, handler)
+    main(link)
 
 
 if __name__ == "__main__":
