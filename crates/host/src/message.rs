@@ -105,12 +105,15 @@ pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let waiting = if block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+    let mut reset = false;
     let received = loop {
         let flags = waiting | RecvFlags::CMSG_CLOEXEC;
         match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
             Ok(received) => break received,
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => return Ok(Received::Nothing),
+            // The other side left something unread as it closed its end; what it sent before comes after that.
+            Err(rustix::io::Errno::CONNRESET) if !std::mem::replace(&mut reset, true) => {}
             Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Closed),
             Err(error) => return Err(error.into()),
         }
@@ -136,13 +139,16 @@ pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
     }
 }
 
-/// Sends what a program sends first that wants to become a worker.
+/// Sends what a program sends first that wants to become a worker. One that has been refused already finds the answer.
 ///
 /// # Errors
 /// The kernel's error.
 pub(crate) fn send_join(socket: &OwnedFd, Join { place, key }: Join) -> io::Result<()> {
     let bytes = [&header(Tag::Join, place)[..], &key].concat();
-    Ok(rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL).map(drop)?)
+    match rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL) {
+        Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Receives that message, of a program that may be anybody; `None` if there is none yet.

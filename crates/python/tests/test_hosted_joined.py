@@ -45,13 +45,13 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
 
 
 def test_programs_of_others_step_the_lanes_as_workers_of_its_own_do_and_are_not_ended_by_it(programs: Programs) -> None:
-    first, second = programs.start("0"), programs.start()
+    first, second = programs.start("0"), programs.start("1")
     with rollhouse.vectorize([CountEnv] * 4, workers=2, listen=programs.folder) as envs, rollhouse.vectorize([CountEnv] * 4, workers=2) as own:
         assert envs._crew.lanes.process_ids() == [first.pid, second.pid]
         (shown, _), (wanted, _) = envs.reset(seed=3), own.reset(seed=3)
         assert np.array_equal(shown, wanted)
         for _ in range(30):
-            actions = np.ones(4, np.int64)
+            actions = np.zeros(4, np.int64)
             for shown, wanted in zip(envs.step(actions)[:4], own.step(actions)[:4], strict=True):
                 assert np.array_equal(shown, wanted)
         assert envs.get_attr("spec") == own.get_attr("spec")

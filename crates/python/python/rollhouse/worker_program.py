@@ -40,16 +40,13 @@ class Serves(Protocol):
 
 def run(link: WorkerLink, begin: Callable[[bytes], tuple[bytes, Serves | None]]) -> None:
     """Runs a worker until it is told to end. ``begin`` is given the host's hello, and returns the answer to it and what does the rest;
-    None if the answer is a refusal."""
+    None if nothing more is wanted."""
     answer, worker = begin(link.hello())
     if worker is not None:
         name_process(worker.name)
     place = link.ready(answer)
     if worker is not None:
         worker.serve(place)
-    else:
-        # The host has been told why; that this process ends would count as another failure.
-        link.receive()
 
 
 class LaneWorker:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import pickle
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,7 +41,7 @@ from rollhouse.lane_words import (
 )
 from rollhouse.lookup import REGISTERED
 from rollhouse.said import info_of, reward_of
-from rollhouse.worker_program import LaneWorker, run
+from rollhouse.worker_program import LaneWorker, Place, run
 
 # Commands beside those that all workers have: the low byte of the code, the rest its number.
 SETUP, CALL = 3, 4
@@ -57,7 +58,35 @@ def main(link: WorkerLink) -> None:
     run(link, lambda hello: begin(link, pickle.loads(hello)))
 
 
-def begin(link: WorkerLink, hello: dict[str, Any]) -> tuple[bytes, Worker | None]:
+def join() -> None:
+    """Connects in the folder that is the program's first argument, for the place that is the second or for any, and runs the worker. Ends the
+    process with 1 and a message if it is refused or disconnected."""
+    if not 2 <= len(sys.argv) <= 3 or not all(place.isdecimal() for place in sys.argv[2:]):
+        sys.exit("usage: python -m rollhouse.hosted.join FOLDER [PLACE]")
+    # Connecting may wait for a minute, in which Python looks after no signal.
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        link = WorkerLink.connect(sys.argv[1], *map(int, sys.argv[2:]))
+        signal.signal(signal.SIGINT, handler)
+        main(link)
+    except OSError as error:
+        sys.exit(f"rollhouse.hosted.join: {error}")
+
+
+class Raised:
+    """A worker whose functions raised. Its parent has been told why; that this process ends would count as another failure."""
+
+    name = "rollhouse-env"
+
+    def __init__(self, link: WorkerLink):
+        self.link = link
+
+    def serve(self, place: Place) -> None:
+        """Waits until the parent wants no more."""
+        self.link.receive()
+
+
+def begin(link: WorkerLink, hello: dict[str, Any]) -> tuple[bytes, Worker | Raised]:
     """Makes the envs of a hello. Returns the answer, and the worker."""
     try:
         if sys.version_info[:2] != hello["version"]:
@@ -67,7 +96,7 @@ def begin(link: WorkerLink, hello: dict[str, Any]) -> tuple[bytes, Worker | None
         worker.connector.rest()
         return dump(("made", worker.describe())), worker
     except Exception as error:
-        return dump(("raised", failure(error))), None
+        return dump(("raised", failure(error))), Raised(link)
 
 
 def kind_of(hello: dict[str, Any]) -> type[Worker]:
