@@ -28,7 +28,7 @@ use crate::remarks::{self, BadInfo, InfoHello, Remarks};
 use crate::spread::spread;
 use crate::try_out::{TryOut, TryOutError};
 use crate::worker_block::WorkerBlock;
-use crate::workforce::{LaneProtocol, PythonMessages};
+use crate::workforce::{LaneProtocol, PythonMessages, PythonPool};
 
 /// How a machine hosts Python envs: with which interpreter, what it may import, in how many processes.
 #[derive(Debug, Clone)]
@@ -406,9 +406,6 @@ fn remarks_of(host: &mut Host, patience: Duration) -> Result<Remarks, HostError>
         }
     }
 }
-
-/// Pool of workers that step lanes of Python envs.
-pub(crate) type PythonPool = WorkerPool<LaneProtocol<PythonMessages>>;
 
 /// What is known of an env: how it is asked for, its spec, and what a worker said of it.
 type Known<'a> = (&'a EnvRequest, &'a EnvSpec, &'a [u8]);

@@ -15,8 +15,7 @@ use rollhouse_core::{
 use rollhouse_env::{LateRows, Post};
 
 use crate::pool::Protocol;
-use crate::python::PythonPool;
-use crate::workforce::LaneProtocol;
+use crate::workforce::{LaneProtocol, PythonPool};
 
 /// A try-out: its lanes, and what they have to do.
 pub(crate) struct TryOut {

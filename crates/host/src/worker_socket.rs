@@ -23,11 +23,10 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
-use rustix::process::{Pid, geteuid};
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use tracing::warn;
 
 use crate::message::{self, Join, Tag};
-use crate::process::watched;
 
 /// Maximum number of programs that have connected and have no place yet.
 pub const MAX_JOINING: usize = 16;
@@ -266,7 +265,7 @@ fn place_for(
 /// Makes a worker of a program. If its process has ended meanwhile, its connection says so.
 fn guest(socket: OwnedFd, process: u32) -> Guest {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-    Guest { socket, process, pidfd: pid.and_then(|pid| watched(pid).ok()) }
+    Guest { socket, process, pidfd: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) }
 }
 
 fn refuse(socket: &OwnedFd, process: u32, why: JoinRefusal) {

@@ -22,7 +22,7 @@ use crate::worker_slot::Memories;
 
 use lane::{Lane, Stage, Task};
 pub use own::{Answers, OwnWorkers, Said, Why};
-pub(crate) use python::PythonMessages;
+pub(crate) use python::{PythonMessages, PythonPool};
 use talk::SAYS_LATER;
 pub(crate) use talk::Talk;
 
@@ -143,10 +143,7 @@ impl<M: LaneMessages> LaneProtocol<M> {
                     warn!(worker = lane.worker, flags, "a worker writes flags that there are not");
                     liars.push(lane.worker);
                 }
-                if M::SPEAKS {
-                    lane.talk.raised();
-                }
-                (lane.stage, lane.anew) = (Stage::LOST, !lane.orphaned);
+                lane.fail(M::SPEAKS);
                 collected.lost.insert(index);
                 continue;
             }

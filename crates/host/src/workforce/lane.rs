@@ -141,6 +141,14 @@ impl Lane {
         }
     }
 
+    /// Notes that the lane's env failed; what it `speaks` of its row is why. It is made anew then.
+    pub(super) fn fail(&mut self, speaks: bool) {
+        if speaks {
+            self.talk.raised();
+        }
+        (self.stage, self.anew) = (Stage::LOST, !self.orphaned);
+    }
+
     /// Notes that the lane is lost for what it wrote; its env is made anew then.
     pub(super) fn lose_for(&mut self, nonsense: &Nonsense) {
         self.talk.nonsense(nonsense);

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use tracing::warn;
 
-use super::LaneMessages;
 use super::lane::Lane;
+use super::{LaneMessages, LaneProtocol};
 use crate::description::Description;
-use crate::pool::Met;
+use crate::pool::{Met, WorkerPool};
 
 /// Messages of workers of Python envs, which all describe one env.
 #[derive(Debug)]
@@ -16,6 +16,9 @@ pub(crate) struct PythonMessages {
     /// Answer that every worker has to give when it is ready.
     pub(crate) expected: Vec<u8>,
 }
+
+/// Pool of workers that step lanes of Python envs.
+pub(crate) type PythonPool = WorkerPool<LaneProtocol<PythonMessages>>;
 
 /// What a worker adds to its answer: the words of the lanes that were lost, by their number in the worker.
 #[derive(Debug, Deserialize)]
