@@ -89,6 +89,11 @@ impl AsyncPool {
         self.first_done.as_ref().map_or(0, |books| books.outstanding_lanes)
     }
 
+    /// Returns whether a lane was sent and not received.
+    pub(crate) fn is_outstanding(&self, lane: usize) -> bool {
+        self.first_done.as_ref().is_some_and(|books| books.outstanding[lane])
+    }
+
     /// Carries on with all that is under way, until all of it is done or that many lanes are ready.
     async fn work(&mut self, wanted: usize) {
         let Self { sessions, batch, cluster, first_done, kind, start, .. } = self;
