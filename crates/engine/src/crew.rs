@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_arena::{Patience, Rows, Share, Turns};
+use rollhouse_core::LaneSet;
+use rollhouse_core::limits::BLOCK_LANES;
 
 use crate::block::{Block, Turn};
 use crate::first_done::{Received, Task, TaskChannels, ToCrew, look};
@@ -230,6 +232,17 @@ impl Crew {
         rows.suspend();
         flush(&mut self.blocks);
         received
+    }
+
+    /// Returns the newest row of a lane that is not under way.
+    pub(crate) fn row(&mut self, lane: usize) -> Option<Received> {
+        let range = self.blocks.get(lane / BLOCK_LANES)?.rows().clone();
+        let mut rows = self.share.begin()?;
+        let mut received = Received::default();
+        let one = LaneSet::one(lane - range.start);
+        rows.with_block(&range, |rows| received.gather(rows, one, &range));
+        rows.suspend();
+        Some(received)
     }
 
     /// Waits until a lane may have finished or has been under way for too long, at most until `deadline`.

@@ -7,6 +7,7 @@ use rollhouse_core::{Interruption, LaneSet};
 
 use super::Engine;
 use crate::error::StepError;
+use crate::first_done::Received;
 use crate::glance::Glance;
 use crate::words::LaneWords;
 
@@ -52,6 +53,12 @@ impl Engine {
     /// Returns the number of lanes whose env has failed and is not back yet.
     pub fn lost(&self) -> usize {
         self.status.iter().map(|status| status.lost().len()).sum()
+    }
+
+    /// Returns the newest row of a late lane while others are sent and not received; `None` if it is itself, or none is.
+    pub fn row_beside(&mut self, lane: usize) -> Option<Received> {
+        let beside = self.outstanding() > 0 && !self.is_outstanding(lane);
+        if beside && self.crews.own.late { self.crews.own.row(lane) } else { None }
     }
 
     /// Notes from now on the starts of those lanes' episodes, and of no others. The generator is read once for each of
