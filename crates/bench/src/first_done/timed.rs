@@ -91,8 +91,9 @@ impl LateLanes for Timed {
     }
 }
 
-/// Returns an env whose lanes take 1 ms a step, but the first of a block `first`.
-pub(super) fn entry(first: Duration) -> EnvEntry {
+/// Returns an env whose lanes take so long for a step, by their number in a block of 64.
+pub(super) fn entry(time: impl Fn(usize) -> Duration) -> EnvEntry {
+    let time: [Duration; BLOCK_LANES] = std::array::from_fn(time);
     let spec = EnvSpec {
         id: ID.into(),
         source: EnvSource::BuiltIn,
@@ -109,8 +110,6 @@ pub(super) fn entry(first: Duration) -> EnvEntry {
         dynamics_hash: 0,
     };
     EnvEntry::late(spec, move |options: &[Options]| {
-        let mut time = [super::ALIKE; BLOCK_LANES];
-        time[0] = first;
         let silent = pipe().map_err(|error| MakeError::Refused { source: error.into() })?;
         let silent = Arc::new(silent);
         let block = |options: &[Options]| {
