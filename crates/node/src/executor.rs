@@ -166,20 +166,12 @@ struct Watched {
 }
 
 impl Executor {
-    /// Starts `workers` threads for jobs that compute, and one for those that wait. Each crew has a queue of `limit` jobs.
+    /// Starts threads for jobs that compute, and one for those that wait, of which there may be more. Each crew has a queue of
+    /// `limit` jobs.
     ///
     /// # Errors
     /// If the operating system refuses a thread.
     pub(crate) fn start(
-        workers: usize,
-        limit: usize,
-        deadlines: Deadlines,
-        figures: Arc<NodeFigures>,
-    ) -> io::Result<Self> {
-        Self::with((workers, SharedBound::WAITING.limit as usize), limit, deadlines, figures)
-    }
-
-    fn with(
         (computing, waiting): (usize, usize),
         limit: usize,
         deadlines: Deadlines,
@@ -521,7 +513,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 impl Executor {
     /// Starts one thread for each crew, so that a test can keep it busy.
     pub(crate) fn of_one(hang_deadline: Duration, figures: Arc<NodeFigures>) -> Self {
-        Self::with((1, 1), 8, Deadlines::of_sessions(hang_deadline), figures).unwrap()
+        Self::start((1, 1), 8, Deadlines::of_sessions(hang_deadline), figures).unwrap()
     }
 }
 
@@ -586,7 +578,13 @@ mod tests {
     }
 
     fn executor(workers: usize, limit: usize, deadline: Duration) -> Executor {
-        Executor::start(workers, limit, Deadlines::of_sessions(deadline), Arc::default()).unwrap()
+        Executor::start(
+            (workers, SharedBound::WAITING.limit as usize),
+            limit,
+            Deadlines::of_sessions(deadline),
+            Arc::default(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -698,7 +696,7 @@ mod tests {
     #[test]
     fn an_owner_that_has_its_share_of_the_threads_that_wait_leaves_others_theirs() {
         let deadlines = Deadlines::of_sessions(Duration::from_secs(60));
-        let executor = Executor::with((1, 4), 64, deadlines, Arc::default()).unwrap();
+        let executor = Executor::start((1, 4), 64, deadlines, Arc::default()).unwrap();
         let waiting: Vec<_> = (0..4)
             .map(|value| {
                 let (work, begun, let_go) = held(value);

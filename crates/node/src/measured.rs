@@ -172,9 +172,20 @@ impl MeasuredSession {
     }
 
     /// Collects lanes of a request of that kind that are done, and answers it if they are enough. Lanes that cannot be slept on
-    /// are waited for a moment. Meanwhile watchers are shown what they want.
-    pub(crate) fn collect(&mut self, kind: FrameKind, hastened: bool, figures: &NodeFigures) -> Progress {
-        let patience = if self.session.descriptor().is_some() { Duration::ZERO } else { TURN };
+    /// are waited for a moment, and so are those that mostly finish in less, if nobody else wants the thread (`idle`): to take
+    /// one again costs as much. Meanwhile watchers are shown what they want.
+    pub(crate) fn collect(
+        &mut self,
+        kind: FrameKind,
+        (hastened, idle): (bool, bool),
+        figures: &NodeFigures,
+    ) -> Progress {
+        let sleeps = self.session.descriptor().is_some();
+        let mut patience = match sleeps {
+            true if idle && self.costs.are_below(QUICK_COST) => QUICK_COST,
+            true => Duration::ZERO,
+            false => TURN,
+        };
         let mut until = None;
         for _ in 0..LOOKS {
             if let Some(answer) = self.gather(kind, (patience, hastened), figures) {
@@ -182,9 +193,10 @@ impl MeasuredSession {
             }
             self.session.attend_watchers();
             until = self.session.arm();
-            if until.is_some() || !patience.is_zero() {
+            if until.is_some() || !sleeps {
                 break;
             }
+            patience = Duration::ZERO;
         }
         Progress::Waits(until)
     }
@@ -263,7 +275,12 @@ impl Costs {
 
     /// Returns whether most were cheap enough for the data thread.
     fn are_prompt(&self) -> bool {
-        self.last.iter().filter(|&&cost| cost < PROMPT_COST).count() > COSTS / 2
+        self.are_below(PROMPT_COST)
+    }
+
+    /// Returns whether most were below that.
+    fn are_below(&self, limit: Duration) -> bool {
+        self.last.iter().filter(|&&cost| cost < limit).count() > COSTS / 2
     }
 }
 
@@ -282,6 +299,9 @@ const IDLE_LOOK: Duration = Duration::from_millis(500);
 
 /// Longest cost of batches that are stepped on the data thread: a hand-over to another thread and back costs as much.
 const PROMPT_COST: Duration = Duration::from_micros(50);
+
+/// Longest cost of requests for whose lanes the worker that has posted them waits.
+const QUICK_COST: Duration = Duration::from_millis(1);
 
 /// Most lanes for all of which something is done on the thread that asks for it.
 const SHORT_LANES: usize = 1_024;

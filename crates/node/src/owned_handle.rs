@@ -11,7 +11,7 @@ use rollhouse_env::EnvEntry;
 use rollhouse_wire::{EndCause, Envelope, FrameHeader, Incarnation, Refusal, SessionId};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Mutex, MutexGuard, Notify, oneshot, watch};
+use tokio::sync::{Mutex, MutexGuard, oneshot, watch};
 
 use crate::executor::{Executor, Full, JobError, JobResult};
 use crate::live::Live;
@@ -48,10 +48,8 @@ pub(crate) struct OwnedHandle {
     cancel: Cancel,
     /// The attachment that may go on; a change wakes those that wait when the session ends.
     turn: watch::Sender<Turn>,
-    /// Number of the request that is to be answered with the lanes that are done.
-    hastened: watch::Sender<u32>,
-    /// Wakes the request that waits for lanes, so that watchers are shown what they want meanwhile.
-    nudge: Notify,
+    /// What a request that waits for lanes looks at meanwhile.
+    wake: watch::Sender<Wake>,
     /// The session itself. The holder of the lock steps the session, or ends it.
     slot: Mutex<Slot>,
     /// Whether the session is taken to a thread. That thread's task holds the lock for as long as the owner is attached
@@ -64,6 +62,15 @@ pub(crate) struct OwnedHandle {
     live: Arc<Live>,
     /// The env of the lanes.
     entry: Arc<EnvEntry>,
+}
+
+/// Reasons to look at a request that waits for lanes.
+#[derive(Debug, Default)]
+struct Wake {
+    /// Number of the request that is to be answered with the lanes that are done.
+    hastened: u32,
+    /// How often watchers have wanted to be shown something.
+    nudges: u64,
 }
 
 #[derive(Debug)]
@@ -121,8 +128,7 @@ impl OwnedHandle {
             cancel,
             movable: AtomicBool::new(false),
             turn: watch::Sender::new(Turn::default()),
-            hastened: watch::Sender::new(0),
-            nudge: Notify::new(),
+            wake: watch::Sender::default(),
             slot: Mutex::new(Slot::Here(Box::new(measured))),
             taken: AtomicBool::new(false),
             stirred: AtomicBool::new(false),
@@ -209,10 +215,22 @@ impl OwnedHandle {
             self.tell_if_stale(&mut slot, figures);
             return answer.map_err(Unanswered::Fault);
         }
+        self.answer_on_worker(&mut slot, (attachment, header, request), executor, figures).await
+    }
+
+    /// Has workers carry a request out, one after the other if it waits for lanes.
+    async fn answer_on_worker(
+        &self,
+        slot: &mut Slot,
+        (attachment, header, request): (u64, FrameHeader, &mut FrameRequest),
+        executor: &Executor,
+        figures: &Arc<NodeFigures>,
+    ) -> Result<Bytes, Unanswered> {
+        let mut wakes = self.wake.subscribe();
         loop {
             let hastened = self.is_hastened(attachment, header.number);
-            let work = self.work(header, hastened, Arc::clone(figures));
-            let progress = match self.on_worker(&mut slot, std::mem::take(request), executor, work).await {
+            let work = self.work(header, (hastened, executor.queued() == 0), Arc::clone(figures));
+            let progress = match self.on_worker(slot, std::mem::take(request), executor, work).await {
                 Ok((given, progress)) => {
                     *request = given;
                     progress
@@ -233,12 +251,12 @@ impl OwnedHandle {
             };
             match progress {
                 Progress::Answered(answer) => {
-                    self.tell_if_stale(&mut slot, figures);
+                    self.tell_if_stale(slot, figures);
                     return answer.map_err(Unanswered::Fault);
                 }
                 Progress::Ended => return Err(Unanswered::Ended),
                 Progress::Waits(until) => {
-                    self.sleep(&mut slot, until, (attachment, header.number, hastened)).await?
+                    self.sleep(slot, until, &mut wakes, (attachment, hastened)).await?;
                 }
             }
         }
@@ -246,12 +264,12 @@ impl OwnedHandle {
 
     /// Has the request with that number answered with the lanes that are done, if it waits for more.
     pub(crate) fn hasten(&self, number: u32) {
-        self.hastened.send_replace(number);
+        self.wake.send_modify(|wake| wake.hastened = number);
     }
 
     /// Returns whether a request of an attachment waits for no more lanes: its owner sends others, or it is turned away.
     fn is_hastened(&self, attachment: u64, number: u32) -> bool {
-        *self.hastened.borrow() == number || self.turn.borrow().admit(attachment).is_err()
+        self.wake.borrow().hastened == number || self.turn.borrow().admit(attachment).is_err()
     }
 
     /// Sleeps until lanes for which a request waits may be done, until `until`, or until it is to be looked at for another
@@ -260,7 +278,8 @@ impl OwnedHandle {
         &self,
         slot: &mut Slot,
         until: Option<Instant>,
-        (attachment, number, hastened): (u64, u32, bool),
+        wakes: &mut watch::Receiver<Wake>,
+        (attachment, hastened): (u64, bool),
     ) -> Result<(), Unanswered> {
         let (Slot::Here(measured), Some(until)) = (slot, until) else { return Ok(()) };
         let watched = measured.session.descriptor().map(|lanes| {
@@ -277,7 +296,7 @@ impl OwnedHandle {
                 _ => std::future::pending().await,
             }
         };
-        let (mut turns, mut hastens) = (self.turn.subscribe(), self.hastened.subscribe());
+        let mut turns = self.turn.subscribe();
         tokio::select! {
             // The senders live as long as this.
             turn = turns.wait_for(|turn| turn.has_ended() || !hastened && turn.admit(attachment).is_err()) => {
@@ -285,8 +304,7 @@ impl OwnedHandle {
                     return Err(Unanswered::Ended);
                 }
             }
-            _ = hastens.wait_for(|hastened| *hastened == number), if !hastened => {}
-            () = self.nudge.notified() => {}
+            _ = wakes.changed() => {}
             () = readable => {}
             () = tokio::time::sleep_until(until.into()) => {}
         }
@@ -317,7 +335,7 @@ impl OwnedHandle {
     fn work(
         &self,
         header: FrameHeader,
-        hastened: bool,
+        (hastened, idle): (bool, bool),
         figures: Arc<NodeFigures>,
     ) -> impl FnOnce(&mut MeasuredSession, FrameRequest) -> (FrameRequest, Progress) + Send + use<> {
         let cancel = self.cancel.clone();
@@ -330,7 +348,7 @@ impl OwnedHandle {
             {
                 return (request, Progress::Answered(begun));
             }
-            (request, measured.collect(header.kind, hastened, &figures))
+            (request, measured.collect(header.kind, (hastened, idle), &figures))
         }
     }
 
@@ -456,7 +474,7 @@ impl OwnedHandle {
 
     /// Shows watchers what they want, between two requests or beside one that waits for lanes. Cancellation-safe.
     pub(crate) async fn attend_watchers(&self, executor: &Executor) {
-        self.nudge.notify_one();
+        self.wake.send_modify(|wake| wake.nudges += 1);
         let mut slot = self.slot.lock().await;
         // A wish that is not fulfilled stays; if the session is gone, whoever asks for it next gets the reason.
         let _shown =

@@ -113,6 +113,10 @@ impl OwnedSession {
     /// Prepares to sleep on the descriptor. Nothing else may be asked of the session before the sleep. Returns the time at
     /// which the lanes are looked at all the same; `None` if they are looked at once more now.
     pub(crate) fn arm(&mut self) -> Option<Instant> {
+        if self.engine.lost() > 0 && !self.awaits_frame() {
+            // As the next step would: nobody else does while the request waits.
+            self.engine.restart_lost().ok()?;
+        }
         let now = Instant::now();
         let at = self.engine.arm(now).ok()?.unwrap_or(now + LONGEST_SLEEP);
         Some(at).filter(|&at| at > now)

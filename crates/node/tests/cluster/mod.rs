@@ -460,7 +460,11 @@ impl Answered {
 
 impl Stepper<'_> {
     pub fn put(&mut self, header: FrameHeader, columns: &[u8]) {
-        self.writer.put(header, &[columns], &[]);
+        self.put_with(header, columns, &[]);
+    }
+
+    pub fn put_with(&mut self, header: FrameHeader, columns: &[u8], sidecar: &[u8]) {
+        self.writer.put(header, &[columns], sidecar);
         self.owner.block_on(async {
             self.writer.flush().await.unwrap();
             // The connection's own task sends it, on this very thread.
