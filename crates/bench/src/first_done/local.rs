@@ -39,7 +39,7 @@ impl Local {
             issued.write(&files.certificate, &files.key).map_err(failed)?;
             Ok(files)
         };
-        let identity = |role, name| Identity::load(trust(), Some(files(role, name)?)).map_err(failed);
+        let identity = |role, name: &str| Identity::load(trust(), Some(files(role, name)?)).map_err(failed);
         let coordinator = Coordinator::start(CoordinatorConfig {
             least_term: 0,
             data: folder.join("coordinator"),
