@@ -10,7 +10,6 @@ use rollhouse_wire::{FrameHeader, FrameKind};
 
 use crate::executor::Waits;
 use crate::owned::{FrameRequest, MemoryFault, OwnedSession, RequestFault};
-use crate::owned_handle::Progress;
 use crate::tally::ReportedTally;
 use crate::{EnvFigures, NodeFigures};
 
@@ -26,6 +25,15 @@ pub(crate) struct MeasuredSession {
     unhanded: Option<Unhanded>,
     /// Time at which a request came that waits for lanes.
     waits_since: Option<Instant>,
+}
+
+/// What has become of a request.
+pub(crate) enum Progress {
+    Answered(Result<Bytes, RequestFault>),
+    /// It waits for lanes, which are looked at again by that time; now if there is none.
+    Waits(Option<Instant>),
+    /// The session had ended before its turn came.
+    Ended,
 }
 
 /// A recording that has not been handed over.

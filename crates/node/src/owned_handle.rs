@@ -15,8 +15,8 @@ use tokio::sync::{Mutex, MutexGuard, oneshot, watch};
 
 use crate::executor::{Executor, Full, JobError, JobResult};
 use crate::live::Live;
-use crate::measured::{MeasuredSession, waits_for_others};
-use crate::owned::{FrameRequest, OwnedSession, RecordingWatch, RequestFault, Unanswered};
+use crate::measured::{MeasuredSession, Progress, waits_for_others};
+use crate::owned::{FrameRequest, OwnedSession, RecordingWatch, Unanswered};
 use crate::tally::ReportedTally;
 use crate::turn::{Turn, TurnOver};
 use crate::{Cancel, EnvFigures, Gone, NodeFigures};
@@ -96,15 +96,6 @@ enum NotDone<G> {
     /// There is no place for it; what it was given comes back.
     Full(Full<G>),
     Gone(Gone),
-}
-
-/// What has become of a request.
-pub(crate) enum Progress {
-    Answered(Result<Bytes, RequestFault>),
-    /// It waits for lanes, which are looked at again by that time; now if there is none.
-    Waits(Option<Instant>),
-    /// The session had ended before its turn came.
-    Ended,
 }
 
 impl OwnedHandle {
