@@ -10,6 +10,7 @@ mod noting;
 mod refusals;
 mod resume;
 mod sending;
+mod sleeping;
 
 use std::any::Any;
 use std::fmt;

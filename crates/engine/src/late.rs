@@ -31,6 +31,7 @@ pub(crate) fn settle(
         // Lanes whose episode has just ended may have been posted again.
         flush(blocks);
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            hand_over_if_due(blocks);
             return false;
         }
         wait(blocks, deadline.map_or(due, |deadline| due.min(deadline)));
@@ -56,10 +57,26 @@ pub(crate) fn wait(blocks: &mut [Block], deadline: Instant) {
             break;
         }
     }
-    if let Some(at) = hand_over {
+    hand_over_if_due(blocks);
+}
+
+/// Has blocks hand over what they have recorded whose lanes have taken long.
+pub(crate) fn hand_over_if_due(blocks: &mut [Block]) {
+    if let Some(at) = blocks.iter().filter_map(Block::hand_over_at).min() {
         let now = Instant::now();
         if at <= now {
             blocks.iter_mut().for_each(|block| block.hand_over_if_due(now));
         }
     }
+}
+
+/// Arms the descriptor of the blocks' lanes. Returns the time at which the caller has to look again at the latest, but for
+/// restarts.
+pub(crate) fn arm(blocks: &mut [Block], now: Instant) -> Option<Instant> {
+    if blocks.iter().any(Block::is_ready) {
+        return Some(now);
+    }
+    let look = blocks.iter_mut().find_map(|block| block.with_late(|env| env.arm(now))).flatten();
+    let due = blocks.iter().flat_map(|block| [block.due(), block.hand_over_at()]).flatten();
+    due.chain(look).min()
 }

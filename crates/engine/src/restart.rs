@@ -96,6 +96,12 @@ impl Restarts {
         due
     }
 
+    /// Returns the time at which [`Restarts::due`] has something to do next, but for lanes that are launching.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        let waiting = self.units.iter().filter(|unit| unit.state == LaneState::BackOff);
+        waiting.map(|unit| unit.retry_at.unwrap_or_default()).min()
+    }
+
     /// Notes which of the lanes in `due`, which were launching, have an env again: those in `back`. The others have
     /// failed once more. Lanes that need more time are in neither.
     pub(crate) fn restarted(&mut self, due: LaneSet, back: LaneSet) {

@@ -1,5 +1,6 @@
 //! The interface of lanes that finish when they finish.
 
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use rollhouse_core::{ColumnMut, ColumnRef, LaneSet};
@@ -30,6 +31,25 @@ pub trait LateLanes {
     /// Waits until a lane of the blocks made together may have finished, at most until `deadline`. It may return
     /// early and without a reason.
     fn wait(&mut self, deadline: Instant);
+
+    /// Returns the descriptor that is readable when a lane of the blocks made together may have finished, or when what steps
+    /// them has to be looked after; `None` if there is none, and [`LateLanes::wait`] alone can wait.
+    ///
+    /// The blocks made together have one, which stays the same for as long as they live, whatever is started again
+    /// meanwhile; it is theirs. A duplicate of it stays valid after them and is never readable again. Nobody reads from it:
+    /// it is readable until the lanes are flushed and collected, or waited for.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Announces that the caller sleeps on [`LateLanes::descriptor`], and looks once more for what it waits for: what
+    /// happens from now on makes the descriptor readable, until any other method of the blocks made together is called.
+    ///
+    /// Returns the time at which the caller has to flush and collect at the latest: `now` if there may be something to
+    /// collect, `None` if nothing is due by itself. The deadlines of lanes are the caller's. Does not block.
+    fn arm(&mut self, now: Instant) -> Option<Instant> {
+        Some(now)
+    }
 
     /// Writes the rows of this block's lanes that have finished since the last call, and returns which they are. Rows
     /// of other lanes are left alone.

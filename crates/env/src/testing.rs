@@ -1,6 +1,8 @@
 //! Tools for tests: a simulator whose lanes finish late, in an order of its own.
 
 use std::collections::BTreeMap;
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -56,26 +58,71 @@ pub enum Misreport {
 /// A gate that a test opens and closes; it is made open.
 #[derive(Debug)]
 pub struct Gate {
-    closed: Mutex<bool>,
+    state: Mutex<GateState>,
     moved: Condvar,
+}
+
+#[derive(Debug)]
+struct GateState {
+    closed: bool,
+    /// Bells to ring once when it is opened.
+    bells: Vec<Arc<Bell>>,
+}
+
+/// A descriptor that is readable while it has been rung.
+#[derive(Debug)]
+struct Bell {
+    reader: PipeReader,
+    writer: PipeWriter,
+    rung: Mutex<bool>,
+}
+
+impl Bell {
+    fn new() -> Result<Self, MakeError> {
+        let (reader, writer) = pipe().map_err(|error| MakeError::Refused { source: error.into() })?;
+        Ok(Self { reader, writer, rung: Mutex::new(false) })
+    }
+
+    /// Rings it, or silences it.
+    fn ring(&self, rings: bool) {
+        let mut rung = self.rung.lock();
+        if rings != std::mem::replace(&mut *rung, rings) {
+            let moved = if rings { (&self.writer).write(&[1]) } else { (&self.reader).read(&mut [0]) };
+            assert_eq!(moved.ok(), Some(1), "a pipe of one byte");
+        }
+    }
 }
 
 impl Gate {
     /// Makes an open gate.
     pub const fn new() -> Self {
-        Self { closed: Mutex::new(false), moved: Condvar::new() }
+        Self { state: Mutex::new(GateState { closed: false, bells: Vec::new() }), moved: Condvar::new() }
     }
 
     /// Opens or closes it.
     pub fn close(&self, closed: bool) {
-        *self.closed.lock() = closed;
+        let mut state = self.state.lock();
+        state.closed = closed;
+        if !closed {
+            state.bells.drain(..).for_each(|bell| bell.ring(true));
+        }
         self.moved.notify_all();
+    }
+
+    /// Rings the bell once it is opened; returns whether it is closed.
+    fn ring_when_open(&self, bell: &Arc<Bell>) -> bool {
+        let mut state = self.state.lock();
+        if state.closed {
+            state.bells.retain(|known| !Arc::ptr_eq(known, bell));
+            state.bells.push(Arc::clone(bell));
+        }
+        state.closed
     }
 
     /// Waits until it is open, at most until `deadline`; returns whether it is.
     fn wait(&self, deadline: Instant) -> bool {
-        let mut closed = self.closed.lock();
-        !self.moved.wait_while_until(&mut closed, |closed| *closed, deadline).timed_out() || !*closed
+        let mut state = self.state.lock();
+        !self.moved.wait_while_until(&mut state, |state| state.closed, deadline).timed_out() || !state.closed
     }
 }
 
@@ -96,6 +143,11 @@ struct Loop {
 }
 
 impl Loop {
+    /// Returns whether a lane has finished that was not collected.
+    fn has_free(&self) -> bool {
+        self.free.iter().any(|free| !free.is_empty())
+    }
+
     /// Lets some of the lanes under way finish, at least one if any can; returns whether one did.
     fn turn(&mut self) -> bool {
         self.draws += 1;
@@ -131,6 +183,7 @@ struct Delayed {
     inner: Box<dyn BatchEnv>,
     number: usize,
     shared: Arc<Mutex<Loop>>,
+    bell: Arc<Bell>,
     steps: LaneSet,
     resets: LaneSet,
     actions: ColumnData,
@@ -180,7 +233,7 @@ fn blocks(
     let none = || vec![LaneSet::NONE; blocks];
     let (posted, begun, free) = (none(), none(), none());
     let shared = Arc::new(Mutex::new(Loop { timing, draws: 0, posted, begun, free }));
-    let spec = inner.spec();
+    let (spec, bell) = (inner.spec(), Arc::new(Bell::new()?));
     let block = |(number, options): (usize, &[Options])| {
         let lanes = options.len();
         let zeros = |column: &ColumnSpec| ColumnData::zeros(column.dtype, lanes * column.elements());
@@ -188,6 +241,7 @@ fn blocks(
             inner: inner.make_block(options)?,
             number,
             shared: Arc::clone(&shared),
+            bell: Arc::clone(&bell),
             steps: LaneSet::NONE,
             resets: LaneSet::NONE,
             actions: zeros(&spec.action_column()),
@@ -369,6 +423,22 @@ impl LateLanes for Delayed {
             // Nothing that is under way can finish. It may return early, and does, as often as there is time for.
             std::thread::yield_now();
         }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.bell.reader.as_fd())
+    }
+
+    fn arm(&mut self, now: Instant) -> Option<Instant> {
+        self.bell.ring(false);
+        let mut shared = self.shared.lock();
+        let closed = shared.timing.gate.is_some_and(|gate| gate.ring_when_open(&self.bell));
+        // What can finish does so while one sleeps.
+        if !closed && shared.turn() {
+            self.bell.ring(true);
+        }
+        let coming = self.coming.iter().any(|&asked| asked > 0);
+        (shared.has_free() || coming).then_some(now)
     }
 
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::{Patience, SharedMemory};
 use rollhouse_core::{DeadlineSettings, LaneDeadlines};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::info;
 
 use crate::census::Counting;
@@ -17,8 +17,8 @@ use crate::control::{DATA_OFFSET, INLINE_BYTES, Lines, Payload, new_memory};
 use crate::error::HostError;
 use crate::launcher::Launcher;
 use crate::link::{QUIET_TIME, ring, silence};
-use crate::log::Log;
 use crate::message::{self, MAX_MESSAGE_BYTES, Tag};
+use crate::poller::{Poller, Sign};
 use crate::process::Process;
 use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
 use crate::worker_slot::{AtStart, Memories, WorkerSlot, new_bell};
@@ -42,6 +42,11 @@ pub struct Host {
     shared: Option<usize>,
     /// Bell that workers ring when this side sleeps for their replies.
     bell: OwnedFd,
+    poller: Poller,
+    /// Whether workers ring for one who sleeps on the poller's descriptor.
+    armed: bool,
+    /// Time of the last command.
+    posted: Duration,
     patience: Patience,
     started: Instant,
     owner: u32,
@@ -135,6 +140,7 @@ impl Host {
             return Err(HostError::Workers(workers));
         }
         let seed = RandomState::new().hash_one(std::process::id());
+        let bell = new_bell()?;
         let mut host = Self {
             supervisor: Supervisor::new(
                 workers,
@@ -150,7 +156,10 @@ impl Host {
             slots: config.hellos.iter().map(|hello| WorkerSlot::new(hello)).collect::<Result<_, _>>()?,
             max_answer_bytes: config.max_answer_bytes,
             shared: None,
-            bell: new_bell()?,
+            poller: Poller::new(&bell)?,
+            bell,
+            armed: false,
+            posted: Duration::ZERO,
             patience: Patience::among(workers + 1),
             started: Instant::now(),
             owner: std::process::id(),
@@ -260,6 +269,7 @@ impl Host {
             ring(&slot.bell)?;
         }
         let now = self.started.elapsed();
+        self.posted = now;
         let actions = self.supervisor.on(now, worker, Event::Posted(timeout.map(|timeout| now + timeout)));
         self.act(actions);
         Ok(())
@@ -310,6 +320,7 @@ impl Host {
         self.check_usable()?;
         let begun = self.started.elapsed();
         let deadline = timeout.map(|timeout| begun + timeout);
+        self.disarm()?;
         let mut look_again = awaited.seen.map(|_| awaited.from);
         self.collect();
         if timeout != Some(Duration::ZERO) && !self.is_satisfied(awaited) {
@@ -389,6 +400,7 @@ impl Host {
         let deadline = Instant::now() + grace;
         let mut ending = Vec::new();
         for (worker, slot) in self.slots.iter_mut().enumerate() {
+            self.poller.remove(slot);
             let Some(process) = slot.process.take() else { continue };
             slot.counted = None;
             if self.supervisor.state(worker) == WorkerState::Idle {
@@ -528,36 +540,17 @@ impl Host {
     }
 
     fn poll(&mut self, patience: Option<Duration>) -> Result<bool, HostError> {
-        let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
-        let mut watched = Vec::new();
-        for (worker, slot) in self.slots.iter().enumerate() {
-            if let (Some(process), Some(socket)) = (&slot.process, &slot.socket) {
-                let starting = self.is_starting(worker);
-                let at = fds.len();
-                fds.push(PollFd::from_borrowed_fd(process.descriptor(), PollFlags::IN));
-                fds.push(PollFd::new(socket, if starting { PollFlags::IN } else { PollFlags::empty() }));
-                let said = process.log().and_then(Log::descriptor);
-                watched.push((worker, at, said.is_some()));
-                fds.extend(said.map(|said| PollFd::from_borrowed_fd(said, PollFlags::IN)));
-            }
-        }
-        let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
-        match poll(&mut fds, patience.as_ref()) {
-            Err(rustix::io::Errno::INTR) => return Ok(false),
-            result => result?,
-        };
-        let told: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if told[0] {
+        let Some(signs) = self.poller.sleep(self.slots.len(), patience)? else { return Ok(false) };
+        if signs.bell {
             silence(&self.bell);
         }
-        for (worker, at, listening) in watched {
-            if listening
-                && told[at + 2]
-                && let Some(process) = &mut self.slots[worker].process
-            {
+        for (worker, Sign { ended, spoke, printed, printed_last }) in signs.workers {
+            if printed_last {
+                self.poller.remove_output(&self.slots[worker]);
+            }
+            if printed && let Some(process) = &mut self.slots[worker].process {
                 process.drain_log();
             }
-            let (ended, spoke) = (told[at], told[at + 1]);
             if spoke && self.is_starting(worker) {
                 self.hear(worker);
             } else if ended || spoke {
@@ -566,6 +559,47 @@ impl Host {
             }
         }
         Ok(true)
+    }
+
+    /// Returns the descriptor that is readable while something has happened to a worker that was not looked at. It is
+    /// closed with the last handle to it, and tells nothing any more once the host has ended.
+    pub(crate) const fn descriptor(&self) -> &Arc<OwnedFd> {
+        self.poller.descriptor()
+    }
+
+    /// Has workers ring for one who sleeps on [`Host::descriptor`], until something is waited for here. Does not block.
+    /// Returns the time at which to wait again at the latest: `now` if there is something to take, or `seen` holds, which
+    /// is asked after workers know of the sleeper.
+    ///
+    /// What workers publish of the first millisecond of a command rings nobody ([`Host::wait_or`]). Where something may be
+    /// `unheard` of, the time is that of the next look for it.
+    pub(crate) fn arm(&mut self, now: Instant, seen: &Seen<'_>, unheard: bool) -> Option<Instant> {
+        self.check_usable().ok()?;
+        self.armed = true;
+        let busy: Vec<usize> = self.busy().collect();
+        self.want_bells(&busy, true);
+        if !self.events.is_empty()
+            || busy.iter().any(|&worker| self.has_replied(worker))
+            || seen(self.memories())
+        {
+            return Some(now);
+        }
+        let since = now.saturating_duration_since(self.started);
+        let age = since.saturating_sub(self.posted);
+        let look = unheard.then(|| if age < QUIET_TIME { self.posted + QUIET_TIME } else { since + age });
+        let due = [self.supervisor.next_due(), look].into_iter().flatten().min()?;
+        Some(self.started + due)
+    }
+
+    /// Looks at what has happened to workers while one slept on the descriptor.
+    fn disarm(&mut self) -> Result<(), HostError> {
+        if std::mem::take(&mut self.armed) {
+            let all: Vec<usize> = (0..self.slots.len()).collect();
+            self.want_bells(&all, false);
+            self.poll(Some(Duration::ZERO))?;
+            self.look_at_tries();
+        }
+        Ok(())
     }
 
     /// Takes the message of a worker that is being started.
@@ -590,6 +624,9 @@ impl Host {
                 let actions = self.supervisor.on(self.started.elapsed(), worker, Event::Ready);
                 self.events.push_back(WorkerEvent::Ready { worker, answer, left: None });
                 self.act(actions);
+                if let Err(error) = self.poller.expect_nothing(worker, &self.slots[worker]) {
+                    self.died(worker, format!("its connection cannot be watched: {error}"));
+                }
             }
             Err(what) => self.died(worker, what),
         }
@@ -664,6 +701,7 @@ impl Host {
                 Action::Launch(worker) => self.launch(worker),
                 Action::Lose { worker, cause, restart } => {
                     let tries = self.slots[worker].tries;
+                    self.poller.remove(&self.slots[worker]);
                     let (ended, said) = self.slots[worker].end();
                     self.show_tries();
                     let mut detail = match (&what, cause) {
@@ -706,7 +744,8 @@ impl Host {
             return self.act(none);
         };
         self.slots[worker].launching = Some(launching);
-        if let Err(error) = self.slots[worker].start(&self.program) {
+        let started = self.slots[worker].start(&self.program);
+        if let Err(error) = started.and_then(|()| self.poller.add(worker, &self.slots[worker])) {
             self.died(worker, format!("it could not be started: {error}"));
         }
     }

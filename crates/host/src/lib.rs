@@ -63,6 +63,7 @@ mod link;
 mod log;
 mod message;
 mod plugin;
+mod poller;
 mod process;
 mod provider;
 mod python;

@@ -1,6 +1,7 @@
 //! A block of lanes that workers step.
 
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,22 +18,21 @@ use crate::workforce::{OwnWorkers, Workforce};
 /// A range of a session's lanes. All blocks of the session share its workers.
 pub(crate) struct WorkerBlock {
     workforce: Arc<Mutex<Workforce>>,
+    descriptor: Arc<OwnedFd>,
     lanes: Range<usize>,
     /// Lanes that were asked to be revived and did not come back at once.
     asked: LaneSet,
 }
 
 impl WorkerBlock {
-    const fn new(workforce: Arc<Mutex<Workforce>>, lanes: Range<usize>) -> Self {
-        Self { workforce, lanes, asked: LaneSet::NONE }
-    }
-
     /// Makes the blocks of that many lanes.
     pub(crate) fn all(workforce: &Arc<Mutex<Workforce>>, lanes: usize) -> Vec<Box<dyn BatchEnv>> {
         let starts = (0..lanes).step_by(BLOCK_LANES);
+        let descriptor = Arc::clone(workforce.lock().descriptor());
         let blocks = starts.map(|start| {
-            let range = start..(start + BLOCK_LANES).min(lanes);
-            Box::new(Self::new(Arc::clone(workforce), range)) as Box<dyn BatchEnv>
+            let (workforce, descriptor) = (Arc::clone(workforce), Arc::clone(&descriptor));
+            let lanes = start..(start + BLOCK_LANES).min(lanes);
+            Box::new(Self { workforce, descriptor, lanes, asked: LaneSet::NONE }) as Box<dyn BatchEnv>
         });
         blocks.collect()
     }
@@ -75,6 +75,14 @@ impl LateLanes for WorkerBlock {
 
     fn wait(&mut self, deadline: Instant) {
         self.workforce.lock().wait(deadline);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.descriptor.as_fd())
+    }
+
+    fn arm(&mut self, now: Instant) -> Option<Instant> {
+        self.workforce.lock().arm(now)
     }
 
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {

@@ -7,6 +7,8 @@ mod own;
 mod talk;
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::SharedMemory;
@@ -269,27 +271,37 @@ impl Workforce {
 
     /// Waits until a lane may have answered, at most until `deadline`.
     pub(crate) fn wait(&mut self, deadline: Instant) {
-        let known = |lane: &Lane| matches!(lane.stage, Stage::Failing { .. } | Stage::Ahead);
-        if self.dispatch() || self.lanes.iter().any(known) {
+        if self.dispatch() || self.lanes.iter().any(Lane::is_known) {
             return;
         }
         let Self { host, record, lanes, .. } = self;
-        let seen = |memories: Memories<'_>| {
-            lanes.iter().any(|lane| match lane.stage {
-                // One that says more with its worker's answer is not there before that.
-                Stage::UnderWay(wanted) => lane.record(record, memories).is_some_and(|its| {
-                    let answer = its.number();
-                    answer >> 8 == wanted && answer & SAYS_LATER == 0
-                }),
-                _ => false,
-            })
-        };
+        let seen = |memories: Memories<'_>| lanes.iter().any(|lane| lane.has_answered(record, memories));
         let patience = deadline.saturating_duration_since(Instant::now());
         if let Err(error) = host.wait_or(Until::AnyEvent, &seen, Some(patience)) {
             warn!(%error, "workers cannot be waited for");
             (0..self.staff.len()).for_each(|worker| self.fail_lanes(worker, false, ""));
         }
         self.dispatch();
+    }
+
+    /// Returns the descriptor that is readable when workers have to be looked after.
+    pub(crate) const fn descriptor(&self) -> &Arc<OwnedFd> {
+        self.host.descriptor()
+    }
+
+    /// Has workers ring for one who sleeps on the descriptor, as [`rollhouse_env::LateLanes::arm`] has it.
+    pub(crate) fn arm(&mut self, now: Instant) -> Option<Instant> {
+        if self.dispatch() || self.lanes.iter().any(Lane::is_known) {
+            return Some(now);
+        }
+        let Self { host, record, lanes, staff, .. } = self;
+        let seen = |memories: Memories<'_>| lanes.iter().any(|lane| lane.has_answered(record, memories));
+        // The last lane of a command is followed by the reply, which always rings.
+        let unheard = staff.iter().any(|staff| {
+            let under_way = |lane: &&Lane| matches!(lane.stage, Stage::UnderWay(_));
+            lanes[staff.lanes.clone()].iter().filter(under_way).nth(1).is_some()
+        });
+        host.arm(now, &seen, unheard)
     }
 
     /// Takes a lane out of use whose row was refused; another env takes its place.

@@ -1,10 +1,13 @@
 //! Lanes that do nothing, each for its time.
 
+use std::io::{PipeReader, PipeWriter, pipe};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, Determinism, EnvSource, EnvSpec, LaneSet, Options, Space, Start};
-use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, Post};
+use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, MakeError, Post};
 
 pub(super) const ID: &str = "bench/Timed-v0";
 
@@ -14,6 +17,15 @@ struct Timed {
     time: [Duration; BLOCK_LANES],
     done_at: [Instant; BLOCK_LANES],
     under_way: LaneSet,
+    /// A pipe into which nobody writes: time alone makes lanes finish.
+    silent: Arc<(PipeReader, PipeWriter)>,
+}
+
+impl Timed {
+    /// Returns when the first lane under way is done.
+    fn first_done(&self) -> Option<Instant> {
+        self.under_way.into_iter().map(|lane| self.done_at[lane]).min()
+    }
 }
 
 impl BatchEnv for Timed {
@@ -51,9 +63,16 @@ impl LateLanes for Timed {
     fn flush(&mut self) {}
 
     fn wait(&mut self, deadline: Instant) {
-        let first = self.under_way.into_iter().map(|lane| self.done_at[lane]).min();
-        let until = first.map_or(deadline, |first| first.min(deadline));
+        let until = self.first_done().map_or(deadline, |first| first.min(deadline));
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.silent.0.as_fd())
+    }
+
+    fn arm(&mut self, _: Instant) -> Option<Instant> {
+        self.first_done()
     }
 
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {
@@ -92,9 +111,12 @@ pub(super) fn entry(first: Duration) -> EnvEntry {
     EnvEntry::late(spec, move |options: &[Options]| {
         let mut time = [super::ALIKE; BLOCK_LANES];
         time[0] = first;
+        let silent = pipe().map_err(|error| MakeError::Refused { source: error.into() })?;
+        let silent = Arc::new(silent);
         let block = |options: &[Options]| {
             let (lanes, done_at) = (options.len(), [Instant::now(); BLOCK_LANES]);
-            Box::new(Timed { lanes, time, done_at, under_way: LaneSet::NONE }) as Box<dyn BatchEnv>
+            let (under_way, silent) = (LaneSet::NONE, Arc::clone(&silent));
+            Box::new(Timed { lanes, time, done_at, under_way, silent }) as Box<dyn BatchEnv>
         };
         Ok(options.chunks(BLOCK_LANES).map(block).collect())
     })

@@ -1,5 +1,6 @@
 //! The one place where a block calls its env, so that a panic costs the block and nothing else.
 
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rollhouse_core::{Interruption, LaneSet};
@@ -85,6 +86,11 @@ impl Block {
             Called::Panicked => self.lanes.all(),
             Called::Gone => LaneSet::NONE,
         }
+    }
+
+    /// Returns the descriptor of the env's lanes, if they are late and have one.
+    pub(crate) fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
+        self.env.as_deref_mut()?.late()?.descriptor()
     }
 
     /// Calls the late side of the env; returns `None` if there is none, as while the whole block is lost. A panic loses

@@ -409,6 +409,11 @@ impl Block {
         self.under_way.as_ref().and_then(|under_way| under_way.due())
     }
 
+    /// Returns whether rows are complete that were not taken.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.under_way.as_ref().is_some_and(|under_way| !under_way.ready.is_empty())
+    }
+
     /// Returns the time at which the block hands over what it has recorded, if its lanes are still waited for then; `None` if
     /// none is under way or nothing is recorded.
     pub(crate) fn hand_over_at(&self) -> Option<Instant> {

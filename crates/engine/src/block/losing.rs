@@ -69,6 +69,11 @@ impl Block {
         }
     }
 
+    /// Returns when [`Block::restart_now`] has something to do next by itself.
+    pub(crate) fn restart_at(&self) -> Option<Duration> {
+        self.restarts.next_due()
+    }
+
     /// Makes the whole block anew. Its new generators are seeded from each lane's last start and episode
     /// count, so that a seeded run which loses its block at the same step goes on in the same way.
     fn remake(&mut self) -> LaneSet {

@@ -1,5 +1,6 @@
 //! A block of a plug-in's lanes that a worker steps.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use super::workers::Workers;
 /// A block of a session's lanes. All blocks of the session share its workers.
 pub(super) struct IsolatedBlock {
     workers: Arc<Mutex<Workers>>,
+    descriptor: Arc<OwnedFd>,
     number: usize,
     lanes: usize,
     verdicts: bool,
@@ -26,13 +28,9 @@ pub(super) struct IsolatedBlock {
 }
 
 impl IsolatedBlock {
-    pub(super) const fn new(
-        workers: Arc<Mutex<Workers>>,
-        number: usize,
-        lanes: usize,
-        verdicts: bool,
-    ) -> Self {
-        Self { workers, number, lanes, verdicts, asked: LaneSet::NONE }
+    pub(super) fn new(workers: Arc<Mutex<Workers>>, number: usize, lanes: usize, verdicts: bool) -> Self {
+        let descriptor = Arc::clone(workers.lock().descriptor());
+        Self { workers, descriptor, number, lanes, verdicts, asked: LaneSet::NONE }
     }
 
     /// Posts, and waits until all lanes are done or lost.
@@ -105,6 +103,14 @@ impl LateLanes for IsolatedBlock {
 
     fn wait(&mut self, deadline: Instant) {
         self.workers.lock().wait(deadline);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.descriptor.as_fd())
+    }
+
+    fn arm(&mut self, now: Instant) -> Option<Instant> {
+        self.workers.lock().arm(now)
     }
 
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {

@@ -91,6 +91,12 @@ impl BlockLanes {
         Some(layout.slot(memory, at, self.index))
     }
 
+    /// Returns whether the block is under way and its rows are there.
+    pub(super) fn has_answered(&self, layout: &Layout, memories: Memories<'_>) -> bool {
+        let slot = || self.slot(layout, memories);
+        self.under_way.is_some_and(|(command, _)| slot().is_some_and(|slot| slot.is_done(command)))
+    }
+
     /// Notes that the lanes are there for the first time.
     pub(super) fn begin(&mut self) {
         self.lost = LaneSet::NONE;

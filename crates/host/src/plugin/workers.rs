@@ -1,6 +1,8 @@
 //! The workers that step the lanes of one session of a plug-in's env.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::Patience;
@@ -191,12 +193,7 @@ impl Workers {
             return;
         }
         let Self { host, layout, blocks, .. } = self;
-        let seen = |memories: Memories<'_>| {
-            blocks.iter().any(|block| {
-                let slot = || block.slot(layout, memories);
-                block.under_way.is_some_and(|(command, _)| slot().is_some_and(|slot| slot.is_done(command)))
-            })
-        };
+        let seen = |memories: Memories<'_>| blocks.iter().any(|block| block.has_answered(layout, memories));
         let there = seen(host.memories());
         let patience = deadline.saturating_duration_since(Instant::now());
         if !there && let Err(error) = host.wait_or(Until::AnyEvent, &seen, Some(patience)) {
@@ -204,6 +201,26 @@ impl Workers {
             (0..self.workers.len()).for_each(|worker| self.lose_blocks(worker, false));
         }
         self.dispatch();
+    }
+
+    /// Returns the descriptor that is readable when workers have to be looked after.
+    pub(super) const fn descriptor(&self) -> &Arc<OwnedFd> {
+        self.host.descriptor()
+    }
+
+    /// Has workers ring for one who sleeps on the descriptor, as [`rollhouse_env::LateLanes::arm`] has it.
+    pub(super) fn arm(&mut self, now: Instant) -> Option<Instant> {
+        if self.dispatch() || self.blocks.iter().any(BlockLanes::is_failing) {
+            return Some(now);
+        }
+        let Self { host, layout, blocks, workers, .. } = self;
+        let seen = |memories: Memories<'_>| blocks.iter().any(|block| block.has_answered(layout, memories));
+        // The last block of a command is followed by the reply, which always rings.
+        let unheard = workers.iter().any(|worker| {
+            let under_way = |block: &&BlockLanes| block.under_way.is_some();
+            blocks[worker.blocks.clone()].iter().filter(under_way).nth(1).is_some()
+        });
+        host.arm(now, &seen, unheard)
     }
 
     /// Writes the rows of a block's lanes that are done, as [`rollhouse_env::LateLanes::collect`] has it.

@@ -106,6 +106,21 @@ impl Lane {
         Some(record.lane(memory, at, self.index))
     }
 
+    /// Returns whether there is something to collect of which no worker has to say more.
+    pub(super) const fn is_known(&self) -> bool {
+        matches!(self.stage, Stage::Failing { .. } | Stage::Ahead)
+    }
+
+    /// Returns whether the lane is under way and its row is there. One that says more with its worker's answer is not
+    /// there before that.
+    pub(super) fn has_answered(&self, record: &Record, memories: Memories<'_>) -> bool {
+        let Stage::UnderWay(wanted) = self.stage else { return false };
+        self.record(record, memories).is_some_and(|its| {
+            let answer = its.number();
+            answer >> 8 == wanted && answer & SAYS_LATER == 0
+        })
+    }
+
     /// Gives the next reset a seed.
     pub(super) fn seed(&mut self, seed: u64) {
         (self.seed, self.position) = (Some(seed), Start::seeded(seed));
