@@ -53,6 +53,7 @@ mod remembered;
 mod replacing;
 mod replays;
 mod results;
+mod resuming;
 mod revoking;
 mod rooms;
 mod roster;

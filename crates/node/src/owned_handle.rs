@@ -618,6 +618,7 @@ mod tests {
             lanes: 1,
             pool_lanes: 1,
             replaces: false,
+            resume: None,
             settings: LaneSettings {
                 env: "test/Faulty-v0".into(),
                 env_kwargs: String::new(),

@@ -245,6 +245,13 @@ impl Block {
         }
     }
 
+    /// Sets the number of the episode with which each lane begins, by its row.
+    pub(crate) fn begin_with(&mut self, number: &dyn Fn(usize) -> u64) {
+        for lane in self.lanes.all() {
+            self.count_from(lane, number(self.lanes.row(lane)));
+        }
+    }
+
     /// Sets the number of the lane's next episode.
     fn count_from(&mut self, lane: usize, number: u64) {
         if self.episodes.next_number(lane) == number {

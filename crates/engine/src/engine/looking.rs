@@ -6,6 +6,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Interruption, LaneSet};
 
 use super::Engine;
+use crate::block::Block;
 use crate::error::StepError;
 use crate::glance::Glance;
 use crate::words::LaneWords;
@@ -79,6 +80,20 @@ impl Engine {
             let here = lanes.iter().filter(|lane| rows.contains(lane));
             block.watch(here.map(|lane| lane % BLOCK_LANES).collect());
         })
+    }
+
+    /// Returns a view of each lane as it is now, without state, hash and position. Late lanes that were sent stay so.
+    ///
+    /// # Errors
+    /// [`StepError::Hung`]; [`StepError::LaneOutstanding`] while any lane is sent, unless lanes are late.
+    pub fn glances(&mut self) -> Result<Vec<Glance>, StepError> {
+        if let Some(blocks) = self.blocks_beside() {
+            let of_block = |block: &Block| {
+                (0..block.rows().len()).map(|lane| block.glance_beside(lane)).collect::<Vec<_>>()
+            };
+            return Ok(blocks.iter().flat_map(of_block).collect());
+        }
+        self.each_lane(0..self.lanes(), |block, lane| block.glance_beside(lane))
     }
 
     /// Returns a view of a lane as it is now; without state, hash and position while other lanes are sent that are late.

@@ -24,6 +24,7 @@ pub(crate) fn open(env: &str) -> OpenSession {
         lanes: 1,
         pool_lanes: 1,
         replaces: false,
+        resume: None,
         settings: LaneSettings {
             env: env.into(),
             env_kwargs: String::new(),

@@ -366,6 +366,7 @@ pub fn session_of(owner: &str, pool: u128, env: &str, lanes: u32) -> OpenSession
         lanes,
         pool_lanes: lanes,
         replaces: false,
+        resume: None,
         settings: LaneSettings {
             env: env.into(),
             env_kwargs: String::new(),
