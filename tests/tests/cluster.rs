@@ -316,7 +316,7 @@ fn a_detached_rollout_goes_on_without_its_command_until_its_owner_or_an_admin_cl
 fn a_rollout_whose_node_is_killed_plays_on_elsewhere_what_one_machine_plays() {
     // The first has so few lanes that steps take no time, the second long episodes.
     for line in
-        ["--env CartPole-v1 --lanes 6 --episodes 60000", "--env Acrobot-v1 --lanes 80 --episodes 4000"]
+        ["--env CartPole-v1 --lanes 6 --episodes 100000", "--env Acrobot-v1 --lanes 80 --episodes 20000"]
     {
         let cluster = Cluster::new(&["one", "two"]);
         let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
@@ -329,8 +329,8 @@ fn a_rollout_whose_node_is_killed_plays_on_elsewhere_what_one_machine_plays() {
 /// Kills a node, one of two, in the middle of a rollout that was begun by that line, and compares what the store has then with
 /// what one machine plays.
 pub(crate) fn kill_under(node: Service, connect: &str, line: &str, plugin: &str) {
-    let begin = format!("rollout --connect {connect} {line} --json");
-    let mut rollout = Service::start(data(), &begin.split(' ').collect::<Vec<_>>());
+    let (begin, here) = (format!("rollout --connect {connect} {line} --json"), Folder::new());
+    let mut rollout = Service::start(here.path(), &begin.split(' ').collect::<Vec<_>>());
     let sessions = format!("sessions --json --connect {connect}");
     let ls = format!("replay ls --json --connect {connect}");
     let plays = |session: &&Value| session["episodes"] != 0;
@@ -345,8 +345,7 @@ pub(crate) fn kill_under(node: Service, connect: &str, line: &str, plugin: &str)
     let report: Value = serde_json::from_str(&rollout.read()).unwrap();
     assert_eq!((rollout.code(), &report["stored"]), (Some(0), &true.into()), "{report}");
 
-    let here = Folder::new();
-    let local = succeed(here.path(), &format!("rollout {line} --json {plugin}"));
+    let local = succeed(here.path(), format!("rollout {line} --json {plugin}").trim_end());
     let local: Value = serde_json::from_str(&local).unwrap();
     for figure in ["steps", "episodes", "outcomes", "results"] {
         assert_eq!(report[figure], local[figure], "{figure}: {report} {local}");

@@ -14,7 +14,7 @@ use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_policy::Builtin;
 use rollhouse_wire::{Collect, EndCause, OpenSession};
 
-use crate::cluster::{Cluster, session_of};
+use crate::cluster::{Cluster, THOUSAND, session_of};
 
 /// Far longer than anything here takes; only a test that fails waits for it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -132,6 +132,7 @@ fn sessions_that_play_by_themselves_yield_to_others_the_more_of_them_an_owner_ha
 fn a_thousand_sessions_that_wait_for_slow_lanes_have_no_threads_and_all_go_on_once_their_lanes_do() {
     static GATE: Gate = Gate::new();
     const SESSIONS: u128 = 1_000;
+    let _alone = THOUSAND.lock();
     GATE.close(true);
     let slow = late(&counter(|| ()), Timing { gate: Some(&GATE), ..Timing::default() });
     let cluster = cluster_with(slow, 10 * PATIENCE);

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -62,6 +62,9 @@ impl Cluster {
         Owner::dial(&self.authority, &self.node)
     }
 }
+
+/// Held by tests that have a thousand sessions: they count threads and descriptors of the process.
+pub static THOUSAND: Mutex<()> = Mutex::new(());
 
 /// A folder with an authority; gone when dropped.
 pub struct Authority {
