@@ -128,6 +128,6 @@ fn lanes_of_a_plug_in_whose_node_is_killed_play_on_elsewhere_what_one_machine_pl
     let setting = format!("plugin={}", path.display());
     let [one, _two] = ["one", "two"].map(|name| cluster.node_with(name, &address, &[&setting], &[]));
     let connect = cluster.connection("trainer", &address);
-    let line = format!("--env {ENV} --lanes 6 --episodes 6000 --seed 7");
+    let line = format!("--env {ENV} --lanes 6 --episodes 3000 --seed 7");
     crate::cluster::kill_under(one, &connect, &line, &format!("--plugin {}", path.display()));
 }
