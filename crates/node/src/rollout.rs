@@ -424,14 +424,16 @@ fn stand(engine: &mut Engine, way: &Way) -> Result<Option<Standing>, StepError> 
     };
     engine.flush()?;
     let mut done = Tally::from(&engine.stats()?).counts();
+    let glances = engine.glances()?;
     let stand = |(lane, glance): (usize, Glance)| {
-        // Of a lane without an open episode the next one begins now.
+        // Of a lane without an open episode the next one begins now; one that is sent has had its row, which comes once it has begun.
         let Glance { number, steps, open, .. } = glance;
         done.steps = done.steps.saturating_sub(steps);
-        let rows = each.map_or(batch, |rows| rows[lane]);
+        let ending = u64::from(!open && engine.is_outstanding(lane));
+        let rows = each.map_or(batch, |rows| rows[lane] + ending);
         LaneStanding(number, rows.saturating_sub(steps), open)
     };
-    let lanes = engine.glances()?.into_iter().enumerate().map(stand).collect();
+    let lanes = glances.into_iter().enumerate().map(stand).collect();
     Ok(Some(Standing { batch, lanes, done }))
 }
 
@@ -511,9 +513,11 @@ impl Rollout {
         Ok(Stepped::Reached)
     }
 
-    /// Returns whether it can go on elsewhere.
+    /// Returns whether it can go on elsewhere from where it stands. In other modes than SAME_STEP a lane may be between two episodes,
+    /// in a row that no lane that begins anew has.
     fn stands(&self) -> bool {
-        matches!(self.engine.schedule, SeedSchedule::PerEpisode { .. })
+        self.engine.autoreset == AutoresetMode::SameStep
+            && matches!(self.engine.schedule, SeedSchedule::PerEpisode { .. })
             && self.engine.lanes <= MAX_STANDING_LANES
     }
 
@@ -627,7 +631,8 @@ mod tests {
     use super::*;
 
     fn rollout(env: &Arc<EnvEntry>, episodes: u64) -> Rollout {
-        Rollout::new(Arc::clone(env), EngineConfig::new(6), 7, Builtin::Random, Goal::Episodes(episodes))
+        let engine = EngineConfig { autoreset: AutoresetMode::SameStep, ..EngineConfig::new(6) };
+        Rollout::new(Arc::clone(env), engine, 7, Builtin::Random, Goal::Episodes(episodes))
     }
 
     fn playing(rollout: Rollout) -> Playing {
