@@ -332,6 +332,7 @@ impl Receiving<'_> {
             }
             rows
         });
+        let obs: Vec<ColumnData> = obs.collect();
         let zeros = |specs: &[rollhouse_core::ColumnSpec]| {
             specs
                 .iter()
@@ -339,9 +340,9 @@ impl Receiving<'_> {
                 .collect::<Vec<_>>()
         };
         Received {
-            obs: obs.collect(),
+            final_obs: if self.same_step { obs.clone() } else { Vec::new() },
+            obs,
             infos: zeros(&self.layout.infos),
-            final_obs: if self.same_step { zeros(&self.layout.obs) } else { Vec::new() },
             rewards: vec![0.0; count],
             terminated: vec![0; count],
             truncated: vec![1; count],

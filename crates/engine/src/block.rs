@@ -497,10 +497,12 @@ fn refs<'a>(columns: &'a [ColumnMut<'_>]) -> ObsRefs<'a> {
     columns.iter().map(ColumnMut::as_ref).collect()
 }
 
-/// Copies the observations of `lanes` from the previous frame.
+/// Copies the observations of `lanes` from the previous frame: a lane that is lost ends with them.
 fn keep_observations(columns: &mut BlockRows<'_, '_>, lanes: LaneSet, rows: usize) {
-    for (obs, previous) in columns.obs.iter_mut().zip(columns.previous_obs.columns()) {
-        copy_rows(obs, previous, lanes, rows);
+    for shown in [&mut *columns.obs, &mut *columns.final_obs] {
+        for (obs, previous) in shown.iter_mut().zip(columns.previous_obs.columns()) {
+            copy_rows(obs, previous, lanes, rows);
+        }
     }
 }
 
