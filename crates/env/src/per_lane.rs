@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
-use rollhouse_core::{ColumnMut, LaneSet, Options, Start, Verdict, panic_message};
+use rollhouse_core::{ColumnMut, LaneSet, ObservationSpace, Options, Start, Verdict, panic_message};
 
 use crate::{
     BatchEnv, BlockStep, CallError, Ended, Env, Generator, Image, ImageSize, MakeError, RenderError,
@@ -20,6 +21,25 @@ use crate::{
 pub struct PerLane<E> {
     lanes: Vec<Lane<E>>,
     make: Box<MakeEnv<E>>,
+    counts: Arc<[Count]>,
+}
+
+/// Column of an observation that says how many items a text or a sequence has: its index and path, and the most that there are.
+#[derive(Debug)]
+struct Count {
+    column: usize,
+    path: String,
+    most: i64,
+}
+
+impl Count {
+    /// Panics if the row says another number of items than there can be: whoever reads them would read too many.
+    fn check(&self, obs: &[ColumnMut<'_>]) {
+        let given = obs.get(self.column).and_then(|column| column.as_ref().as_i64()?.first());
+        let (path, most) = (&self.path, self.most);
+        let fits = given.is_some_and(|given| (0..=most).contains(given));
+        assert!(fits, "observation `{path}` is {given:?}, must be a number of items from 0 to {most}");
+    }
 }
 
 type MakeEnv<E> = dyn Fn(&Options) -> Result<E, MakeError> + Send + Sync;
@@ -47,7 +67,15 @@ impl<E: Env> PerLane<E> {
             let (generator, options) = (Generator::seeded(0), options.clone());
             Ok(Lane { env: Some(env), failed: Cell::new(false), generator, options })
         });
-        Ok(Self { lanes: lanes.collect::<Result<_, _>>()?, make: Box::new(make) })
+        Ok(Self { lanes: lanes.collect::<Result<_, _>>()?, make: Box::new(make), counts: Arc::new([]) })
+    }
+
+    /// Has the lanes' observations be of this space: a lane that says a wrong number of items of a text or a sequence panics.
+    #[must_use]
+    pub fn observing(self, space: &ObservationSpace) -> Self {
+        let columns = space.columns();
+        let count = |(column, most)| Count { column, path: columns[column].0.clone(), most: most as i64 };
+        Self { counts: space.counts().into_iter().map(count).collect(), ..self }
     }
 }
 
@@ -122,7 +150,11 @@ impl<E: Env> BatchEnv for PerLane<E> {
         let mut lost = LaneSet::NONE;
         for lane in lanes & LaneSet::first(count) {
             let mut obs = Rows::of(obs, lane, count);
-            let called = self.lanes[lane].call(|env, generator| env.reset(generator, obs.columns()));
+            let counts = &self.counts;
+            let called = self.lanes[lane].call(|env, generator| {
+                env.reset(generator, obs.columns());
+                counts.iter().for_each(|count| count.check(obs.columns()));
+            });
             lost.insert_if(lane, called.is_none());
         }
         lost
@@ -149,7 +181,11 @@ impl<E: Env> BatchEnv for PerLane<E> {
             }
             let mut obs = Rows::of(step.obs, lane, count);
             if step.reset.has(lane) {
-                if slot.call(|env, generator| env.reset(generator, obs.columns())).is_none() {
+                let begun = slot.call(|env, generator| {
+                    env.reset(generator, obs.columns());
+                    self.counts.iter().for_each(|count| count.check(obs.columns()));
+                });
+                if begun.is_none() {
                     ended.lost.insert(lane);
                 }
                 continue;
@@ -157,7 +193,12 @@ impl<E: Env> BatchEnv for PerLane<E> {
             let mut infos = Rows::of(step.infos, lane, count);
             let width = step.actions.len() / count;
             let action = step.actions.slice(lane * width, (lane + 1) * width);
-            match slot.call(|env, generator| env.step(generator, action, obs.columns(), infos.columns())) {
+            let stepped = slot.call(|env, generator| {
+                let result = env.step(generator, action, obs.columns(), infos.columns());
+                self.counts.iter().for_each(|count| count.check(obs.columns()));
+                result
+            });
+            match stepped {
                 Some(result) => {
                     step.rewards[lane] = result.reward;
                     ended.terminated.insert_if(lane, result.terminated);

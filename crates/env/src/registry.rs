@@ -48,6 +48,7 @@ impl Registry {
             test_envs::masked(),
             test_envs::noise(),
             test_envs::orders(),
+            test_envs::squads(),
         ];
         let entries = entries.into_iter().map(|entry| (entry.spec.id.clone(), Arc::new(entry))).collect();
         Self { entries: RwLock::new(entries) }
@@ -193,10 +194,10 @@ impl EnvEntry {
         spec: EnvSpec,
         make: impl Fn(&Options) -> Result<E, MakeError> + Send + Sync + 'static,
     ) -> Self {
-        let make = Arc::new(make);
+        let (make, space) = (Arc::new(make), spec.observation_space.clone());
         let entry = Self::new(spec, move |_, options| {
             let make = Arc::clone(&make);
-            Ok(Box::new(PerLane::new(options, move |options| make(options))?))
+            Ok(Box::new(PerLane::new(options, move |options| make(options))?.observing(&space)))
         });
         entry.with_drawn_options()
     }
