@@ -92,6 +92,7 @@ impl Stand {
         let nodes = || {
             Nodes::changed(2, |folder, config| {
                 config.registry = Arc::clone(&envs.registry);
+                config.providers = envs.providers.clone();
                 config.stepping.hang_deadline = pair.lane_deadline * 5 / 2;
                 config.recording.spool = Some(folder.join("spool"));
             })
@@ -101,17 +102,23 @@ impl Stand {
     }
 
     pub(crate) fn open(&self, asked: &LaneOrder) -> Lanes {
-        let spec = self.envs.registry.get(asked.env).unwrap().spec().clone();
-        let shape = Shape::of(&spec, asked.autoreset);
-        let held = match &self.nodes {
-            None => Held::InProcess(Box::new(self.engine(asked))),
-            Some(nodes) => Held::OnNodes(Box::new(self.pool(&nodes.connect(), asked))),
+        let (held, spec) = match &self.nodes {
+            None => {
+                let lanes = Box::new(self.engine(asked));
+                let spec = lanes.entry.spec().clone();
+                (Held::InProcess(lanes), spec)
+            }
+            Some(nodes) => {
+                let lanes = Box::new(self.pool(&nodes.connect(), asked));
+                let spec = lanes.pool.spec().clone();
+                (Held::OnNodes(lanes), spec)
+            }
         };
-        Lanes::new(held, asked, shape)
+        Lanes::new(held, asked, Shape::of(&spec, asked.autoreset))
     }
 
     fn engine(&self, asked: &LaneOrder) -> InProcess {
-        let entry = self.envs.registry.get(asked.env).unwrap();
+        let entry = self.envs.entry(asked.env);
         let options = Options::check(&entry.spec().options, &asked.options).unwrap();
         let config = EngineConfig {
             autoreset: asked.autoreset,
@@ -162,8 +169,11 @@ impl Stand {
         request.settings.max_episode_steps = asked.limit;
         request.settings.options = asked.options.iter().cloned().collect();
         request.settings.record = asked.record;
+        if self.pair.kind == Kind::Python {
+            request.settings.infos.record = vec![super::foretold::echo()];
+        }
         request.spread = asked.spread;
-        request.on_loss = Some(OnLoss::Resume);
+        request.on_loss = (self.pair.kind != Kind::Own).then_some(OnLoss::Resume);
         let transport = if self.pair.carrier == Carrier::Memory { Transport::Shm } else { Transport::Quic };
         request.transport = Some(transport);
         let pool = cluster.open_pool(request).unwrap();

@@ -17,7 +17,6 @@ use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Recorder, RunRecorder};
 
 use super::carriers::LaneOrder;
-use super::returns::Returns;
 use super::rows::{Row, Shape};
 
 /// Far longer than anything takes; only a test that fails waits for it.
@@ -49,7 +48,6 @@ pub(crate) struct Lanes {
     shape: Shape,
     /// The newest rows.
     pub(crate) rows: Vec<Row>,
-    returns: Returns,
 }
 
 impl InProcess {
@@ -98,20 +96,24 @@ impl InProcess {
 
 impl Lanes {
     pub(crate) fn new(held: Held, asked: &LaneOrder, shape: Shape) -> Self {
-        Self { held, autoreset: asked.autoreset, shape, rows: Vec::new(), returns: Returns::default() }
+        Self { held, autoreset: asked.autoreset, shape, rows: Vec::new() }
     }
 
     pub(crate) fn reset(&mut self, reset: &Reset) -> &[Row] {
+        self.try_reset(reset).unwrap()
+    }
+
+    /// Resets lanes, or returns why nothing was.
+    pub(crate) fn try_reset(&mut self, reset: &Reset) -> Result<&[Row], String> {
         self.rows = match &mut self.held {
             Held::InProcess(lanes) => {
-                let rows = self.shape.rows(&lanes.engine.reset(reset).unwrap());
+                let rows = self.shape.rows(&lanes.engine.reset(reset).map_err(|error| chain(&error))?);
                 lanes.note(None);
                 rows
             }
-            Held::OnNodes(lanes) => self.shape.rows(&lanes.pool.reset(reset).unwrap()),
+            Held::OnNodes(lanes) => self.shape.rows(&lanes.pool.reset(reset).map_err(|error| chain(&error))?),
         };
-        self.returns.begin(self.rows.len(), &reset.mask);
-        &self.rows
+        Ok(&self.rows)
     }
 
     pub(crate) fn step(&mut self, actions: &[i64]) -> Result<&[Row], String> {
@@ -130,10 +132,6 @@ impl Lanes {
                 self.shape.rows(&lanes.pool.step().map_err(|error: StepError| error.to_string())?)
             }
         };
-        for lane in 0..self.rows.len() {
-            let is_lost = self.loss(lane).is_some();
-            self.returns.add(lane, &self.rows[lane], is_lost);
-        }
         Ok(&self.rows)
     }
 
@@ -157,15 +155,16 @@ impl Lanes {
 
     pub(crate) fn recv(&mut self, min: usize) -> Vec<(u32, Row)> {
         let received = match &mut self.held {
-            Held::InProcess(lanes) => lanes.engine.recv(min, PATIENCE).unwrap(),
+            Held::InProcess(lanes) => {
+                let mut received = lanes.engine.recv(min, PATIENCE).unwrap();
+                // As owners of engines do.
+                let lost = received.lanes.iter().map(|&lane| lanes.engine.is_lost(lane as usize));
+                received.truncated.iter_mut().zip(lost).for_each(|(cut, lost)| *cut |= u8::from(lost));
+                received
+            }
             Held::OnNodes(lanes) => lanes.pool.recv(min, PATIENCE).unwrap(),
         };
-        let rows = self.shape.received(&received);
-        for (lane, row) in &rows {
-            let is_lost = self.loss(*lane as usize).is_some();
-            self.returns.add(*lane as usize, row, is_lost);
-        }
-        rows
+        self.shape.received(&received)
     }
 
     /// The actions that were taken in these rows, of lanes that report them.
@@ -192,17 +191,6 @@ impl Lanes {
 
     /// What was counted of the lanes of all sessions; of the timings the number of batches.
     pub(crate) fn statistics(&mut self) -> Vec<StatisticsAnswer> {
-        let answers = self.counted();
-        self.returns.check(&answers, &format!("{:?}", self.autoreset));
-        answers
-    }
-
-    /// Compares returns and lengths of finished episodes with what the rows say.
-    pub(crate) fn check_returns(&mut self) {
-        let _the_same = self.statistics();
-    }
-
-    fn counted(&mut self) -> Vec<StatisticsAnswer> {
         let answers = match &mut self.held {
             Held::InProcess(lanes) => vec![lanes.ask::<Statistics>(Nothing {}).unwrap()],
             Held::OnNodes(lanes) => lanes.pool.statistics().unwrap(),
@@ -273,6 +261,12 @@ impl Lanes {
             Held::OnNodes(lanes) => lanes.pool.set_policy_version(version).unwrap(),
         }
     }
+}
+
+/// An error with all of its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// What a refusal says, without the id of the call.
