@@ -178,7 +178,7 @@ mod tests {
 
     fn endless_rollout() -> Rollout {
         let env = Registry::builtin().get("CartPole-v1").unwrap();
-        Rollout::new(env, EngineConfig::new(8), 1, Builtin::Random, Goal::Batches(u64::MAX))
+        Rollout::new(env, EngineConfig::new(8), 1, Arc::new(Builtin::Random), Goal::Batches(u64::MAX))
     }
 
     #[test]

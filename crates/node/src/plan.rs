@@ -162,7 +162,7 @@ impl SessionPlan {
             engine: self.engine.clone(),
             run_lanes: self.pool_lanes as usize,
             seed,
-            policy,
+            policy: Arc::new(policy),
             goal,
             hang_deadline: deadlines.of_session(self.entry.is_late()),
             connecting: self.connecting.clone(),

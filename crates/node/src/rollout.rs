@@ -11,7 +11,7 @@ use rollhouse_core::{
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
-use rollhouse_policy::{Act, Builtin, Policy};
+use rollhouse_policy::{Act, Model, Policy};
 use rollhouse_replay::{PolicyInfo, RunHeader, RunRecorder};
 
 use self::first_done::FirstDone;
@@ -31,7 +31,7 @@ pub struct Rollout {
     /// The seed of random actions, and of the episodes under `per_episode`.
     pub seed: u64,
     /// The policy that chooses actions.
-    pub policy: Builtin,
+    pub policy: Arc<dyn Model>,
     /// The goal at which the rollout ends.
     pub goal: Goal,
     /// Time that the session may make no progress before it counts as hung.
@@ -56,7 +56,13 @@ pub struct Report {
 impl Rollout {
     /// Describes a rollout of a whole run in which every episode is seeded from `seed`, its lane and its number. Its
     /// hang deadline is [`HANG_DEADLINE`].
-    pub fn new(env: Arc<EnvEntry>, engine: EngineConfig, seed: u64, policy: Builtin, goal: Goal) -> Self {
+    pub fn new(
+        env: Arc<EnvEntry>,
+        engine: EngineConfig,
+        seed: u64,
+        policy: Arc<dyn Model>,
+        goal: Goal,
+    ) -> Self {
         let (autoreset, schedule) = Self::modes(&env.spec().source, engine.autoreset, seed);
         let engine = EngineConfig { autoreset, schedule, ..engine };
         let (run_lanes, connecting) = (engine.lanes, ConnectWatch::default());
@@ -90,7 +96,7 @@ impl Rollout {
                 None => spec.max_episode_steps,
                 Some(limit) => (limit > 0).then_some(limit),
             },
-            policy: PolicyInfo { name: self.policy.name().to_owned(), version: 0 },
+            policy: PolicyInfo { name: self.policy.name().to_owned(), version: self.policy.version() },
             record,
             program,
             started_ms,
@@ -115,8 +121,7 @@ impl Rollout {
             // It was asked to end before its thread had begun: no lane is made for it.
             return Ok(Report::default());
         }
-        let mut policy =
-            self.policy.make(&self.env.spec().action_space, self.seed).map_err(RolloutError::Space)?;
+        let mut policy = self.policy.make(self.env.spec(), self.seed).map_err(RolloutError::Policy)?;
         let engine = Engine::new(&self.env, self.engine.clone(), recording);
         progress.launch(false);
         let mut engine = engine.map_err(RolloutError::Engine)?;
@@ -208,7 +213,16 @@ fn act(engine: &mut Engine, first_lane: u32, policy: &mut dyn Policy, batch: u64
     let obs = frame.obs_columns();
     let mask = masked.and_then(|column| frame.info(column).as_u8());
     let request = Act { first_lane, step: batch, obs: &obs, mask, actions };
-    policy.act(request).map_err(|error| Ended::Error(RolloutError::Act(error)))
+    policy.act(request).map_err(|error| Ended::Error(RolloutError::Act(error)))?;
+    drop(obs);
+    Ok(note(engine, policy, None)?)
+}
+
+/// Notes what the policy says of the actions that it chose last, of `lanes` or of all, if that is recorded.
+fn note(engine: &mut Engine, policy: &dyn Policy, lanes: Option<&[u32]>) -> Result<(), StepError> {
+    let columns = engine.step_columns().specs().len();
+    let mut notes = policy.notes().iter().enumerate().take(columns);
+    notes.try_for_each(|(column, values)| engine.note(column, lanes, values.as_ref()))
 }
 
 /// Is called when lanes are lost. If no other lane plays, it pauses for a moment, since stepping nothing would only

@@ -106,7 +106,7 @@ fn sessions_that_play_by_themselves_yield_to_others_the_more_of_them_an_owner_ha
 }
 
 fn rollout(env: Arc<EnvEntry>, lanes: usize, goal: Goal) -> Rollout {
-    Rollout::new(env, EngineConfig::new(lanes), 7, Builtin::Random, goal)
+    Rollout::new(env, EngineConfig::new(lanes), 7, Arc::new(Builtin::Random), goal)
 }
 
 fn exit_of(rollout: Rollout) -> Arc<Exit> {

@@ -16,7 +16,7 @@ use rollhouse_core::{ColumnData, ColumnRef, Goal, LaneState};
 use rollhouse_engine::{Engine, Received, StepError};
 use rollhouse_policy::{Act, Policy};
 
-use super::{Ended, PUBLISH_EVERY, publish};
+use super::{Ended, PUBLISH_EVERY, note, publish};
 use crate::live::{Camera, Live};
 use crate::{Cancel, Progress, RolloutError};
 
@@ -136,7 +136,8 @@ impl<'a> FirstDone<'a> {
             mask: mask.and_then(|mask| mask.as_u8()),
             actions: actions.slice(first * elements, (first + which.len()) * elements),
         };
-        self.policy.act(request).map_err(|error| Ended::Error(RolloutError::Act(error)))
+        self.policy.act(request).map_err(|error| Ended::Error(RolloutError::Act(error)))?;
+        Ok(note(self.engine, self.policy, Some(&rows.lanes[which]))?)
     }
 
     /// Returns the number of elements of an action.
