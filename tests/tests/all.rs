@@ -30,6 +30,7 @@ mod parts;
 mod plugins;
 mod printed;
 mod probes;
+mod policies;
 mod pruning;
 mod readme;
 mod replay_sessions;
