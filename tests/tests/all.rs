@@ -28,6 +28,7 @@ mod operators;
 mod owners;
 mod parts;
 mod plugins;
+mod policies;
 mod printed;
 mod probes;
 mod pruning;

@@ -122,6 +122,7 @@ fn heartbeat(number: u64, open: &[OpenSession]) -> Heartbeat {
         draining: false,
         measured: BTreeMap::new(),
         connecting: Vec::new(),
+        standings: Vec::new(),
     }
 }
 

@@ -118,3 +118,16 @@ fn nodes_play_and_record_envs_of_the_plugins_that_their_configs_name() {
         assert_eq!(lengths(listed), here, "{setting}");
     }
 }
+
+#[test]
+fn lanes_of_a_plug_in_whose_node_is_killed_play_on_elsewhere_what_one_machine_plays() {
+    let plugins = Folder::new();
+    let Some(path) = compiled(plugins.path()) else { return };
+    let cluster = Cluster::new(&["one", "two"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let setting = format!("plugin={}", path.display());
+    let [one, _two] = ["one", "two"].map(|name| cluster.node_with(name, &address, &[&setting], &[]));
+    let connect = cluster.connection("trainer", &address);
+    let line = format!("--env {ENV} --lanes 6 --episodes 3000 --seed 7");
+    crate::cluster::kill_under(one, &connect, &line, &format!("--plugin {}", path.display()));
+}

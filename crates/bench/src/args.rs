@@ -28,6 +28,8 @@ pub(crate) enum Bench {
     Shm(ShmArgs),
     /// What one slow lane costs the others in first-done mode, embedded, through memory and over QUIC
     FirstDone(FirstDoneArgs),
+    /// Rounds of late sessions over QUIC on few threads, and many sessions at rest
+    Late(LateArgs),
     /// A trainer on a cluster whose processes are killed and paused, whose disks are full and whose links are cut,
     /// compared with an engine and with the store
     Chaos(ChaosArgs),
@@ -130,6 +132,28 @@ pub(crate) struct FirstDoneArgs {
     /// Number of pairs of runs on each transport: all lanes alike, and with a slow one
     #[arg(long, value_name = "R", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: u32,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LateArgs {
+    /// Sessions that are played side by side
+    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) sessions: u32,
+    /// Threads that each node has for what may wait
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) waiting_threads: u32,
+    /// Number of rounds of each kind
+    #[arg(long, value_name = "R", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rounds: u32,
+    /// Sessions that are left at rest
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) idle_sessions: u32,
+    /// Seconds for which they are left at rest
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) idle_seconds: u32,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,

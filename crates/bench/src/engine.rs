@@ -173,8 +173,13 @@ impl Lanes {
         config: &EngineConfig,
         recorder: Option<&Recorder>,
     ) -> Result<Self, Failure> {
-        let rollout =
-            Rollout::new(Arc::clone(entry), config.clone(), SEED, Builtin::Random, Goal::Batches(0));
+        let rollout = Rollout::new(
+            Arc::clone(entry),
+            config.clone(),
+            SEED,
+            Arc::new(Builtin::Random),
+            Goal::Batches(0),
+        );
         let run = match recorder {
             Some(recorder) => {
                 // Stepped with Gymnasium's schedule, as a trainer's lanes are.

@@ -14,6 +14,8 @@ use rollhouse_cli::table::{Align, Table};
 use rollhouse_client::{Cluster, Pool, PoolRequest, Transport};
 use rollhouse_core::{ColumnData, DType, RecordRule};
 use rollhouse_engine::{Engine, EngineConfig, Received, Reset};
+use rollhouse_env::EnvEntry;
+use rollhouse_node::SteppingConfig;
 use serde::Serialize;
 
 use self::local::Local;
@@ -23,6 +25,7 @@ use crate::failed::failed;
 use crate::scratch::Scratch;
 use crate::spread::Spread;
 
+pub(super) mod late;
 mod local;
 mod timed;
 
@@ -30,8 +33,9 @@ mod timed;
 pub(super) fn run(args: &FirstDoneArgs, out: &mut Output) -> Result<Status, Failure> {
     let folder = Scratch::new()?;
     let time = Duration::from_millis(args.run_ms);
-    let alike = Local::start(&folder.0.join("alike"), || entry(ALIKE))?;
-    let slow = Local::start(&folder.0.join("slow"), || entry(SLOW))?;
+    let threads = (1, SteppingConfig::default().waiting_threads);
+    let alike = Local::start(&folder.0.join("alike"), threads, || entry_of(ALIKE))?;
+    let slow = Local::start(&folder.0.join("slow"), threads, || entry_of(SLOW))?;
     let clusters = (alike.connect()?, slow.connect()?);
     let mut transports = Vec::new();
     for transport in [None, Some(Transport::Shm), Some(Transport::Quic)] {
@@ -134,6 +138,11 @@ impl FirstDoneResult {
     }
 }
 
+/// Returns the env whose lanes take 1 ms a step, but the first `first`.
+fn entry_of(first: Duration) -> EnvEntry {
+    entry(|lane| if lane == 0 { first } else { ALIKE })
+}
+
 /// An engine, or a pool on a node.
 enum Lanes {
     Embedded(Box<Engine>),
@@ -143,7 +152,7 @@ enum Lanes {
 impl Lanes {
     fn make(cluster: &Cluster, slow: Duration, transport: Option<Transport>) -> Result<Self, Failure> {
         let Some(transport) = transport else {
-            let entry = Arc::new(entry(slow));
+            let entry = Arc::new(entry_of(slow));
             let mut engine = Engine::new(&entry, EngineConfig::new(LANES), None).map_err(failed)?;
             engine.reset(&Reset::seeded(1, LANES)).map_err(failed)?;
             return Ok(Self::Embedded(Box::new(engine)));

@@ -46,6 +46,7 @@ fn run(bench: &Bench, out: &mut Output) -> Result<Status, Failure> {
         Bench::Cluster(args) => cluster::run(args, out),
         Bench::Shm(args) => shm::run(args, out),
         Bench::FirstDone(args) => first_done::run(args, out),
+        Bench::Late(args) => first_done::late::run(args, out),
         Bench::Chaos(args) => chaos::run(args, out),
         Bench::ChaosTrainer(args) => chaos::train(args),
         Bench::ChaosTenant(args) => chaos::flood(args),

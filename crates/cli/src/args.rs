@@ -9,6 +9,7 @@ mod number;
 #[cfg(feature = "viewer")]
 mod play;
 mod plugin;
+mod policy;
 mod python;
 mod shelf;
 mod store;
@@ -21,7 +22,6 @@ use clap::{Args, Parser, Subcommand};
 use rollhouse_client::MAX_LISTED;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
 use rollhouse_core::{EnvId, EpisodeName, RecordRule};
-use rollhouse_policy::Builtin;
 
 pub(crate) use cluster::{
     AuditArgs, COORDINATOR_DATA, CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsRevokeArgs,
@@ -39,6 +39,7 @@ pub(crate) use help::command;
 #[cfg(feature = "viewer")]
 pub(crate) use play::PlayArgs;
 pub(crate) use plugin::{PluginArgs, PluginWorkerArgs};
+pub(crate) use policy::{PolicyArgs, PolicyName};
 pub(crate) use python::{HostingArgs, Object, PythonArgs};
 pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
@@ -177,9 +178,8 @@ pub(crate) struct RolloutArgs {
     /// Seed of everything random; the same seed gives the same episodes [default: drawn and shown]
     #[arg(long, value_name = "S", value_parser = number::any::<u64>)]
     pub(crate) seed: Option<u64>,
-    /// Policy that chooses the actions: random or noop
-    #[arg(long, value_name = "NAME", default_value_t = Builtin::Random)]
-    pub(crate) policy: Builtin,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
     /// The most threads to step on [default: one per core]
     #[arg(long, value_name = "T", value_parser = threads)]
     pub(crate) threads: Option<usize>,

@@ -96,6 +96,7 @@ pub(crate) fn configure(
     started.stepping.capacity = worker.lanes(cores);
     // Bounded by the type of the setting.
     started.stepping.queue = worker.queue.0 as usize;
+    started.stepping.waiting_threads = worker.waiting_threads.0 as usize;
     started.labels = worker.labels.0.clone();
     started.serving.lease = worker.lease.0;
     started.stepping.hang_deadline = worker.hang_after.0;

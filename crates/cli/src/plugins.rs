@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use rollhouse_core::limits::LAUNCH_DEADLINE;
 use rollhouse_core::{LaneDeadlines, Plugin};
 use rollhouse_env::{Registry, UnknownEnv};
 use rollhouse_host::{Census, Launcher, PluginHost, serve_plugin};
@@ -110,8 +111,6 @@ fn is_registered_form(id: &str) -> bool {
         !name.is_empty() && !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit())
     })
 }
-
-const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
 
 /// The program of an interpreter that runs this command. It finds no module in the folder that it is started in, which is
 /// nobody's package.

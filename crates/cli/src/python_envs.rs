@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_config::Python;
-use rollhouse_core::limits::{CONNECT_DEADLINE, CONNECT_RETRIES};
+use rollhouse_core::limits::{CONNECT_DEADLINE, CONNECT_RETRIES, LAUNCH_DEADLINE};
 use rollhouse_core::{EnvId, LaneDeadlines};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::{
@@ -183,6 +183,3 @@ pub(crate) fn failure(error: &LearnError) -> Failure {
     };
     Failure::of(Status::Failed, error).hint(hint)
 }
-
-/// Maximum time in which a process has to make its envs: imports of large packages take long on cold disks.
-const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);

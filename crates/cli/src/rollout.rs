@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
-use rollhouse_core::{AutoresetMode, GameResult, Goal, LaneDeadlines, Options, Outcome, RecordRule};
+use rollhouse_core::{AutoresetMode, GameResult, Goal, Options, Outcome, RecordRule};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
-use rollhouse_replay::{RecordError, Recorded, Recorder};
+use rollhouse_replay::{Beside, RecordError, Recorded, Recorder};
 
 use crate::args::{Place, RolloutArgs, data_option};
 use crate::failure::{Failure, Status};
@@ -63,8 +63,8 @@ fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Fai
     let env = python_envs::of_id(&args.env, &args.plugins, &args.python, false, &connecting)?;
     let rollout = Rollout { connecting, ..plan(args, env)? };
     // Also finds out whether the policy can play here, before anything is written.
-    let space = &rollout.env.spec().action_space;
-    rollout.policy.make(space, rollout.seed).map_err(|error| Failure::of(Status::Usage, &error))?;
+    let made = rollout.policy.make(rollout.env.spec(), rollout.seed);
+    made.map_err(|error| Failure::of(Status::Usage, &error))?;
     let cancel = Cancel::shared(signals::ending()?);
     let mut recorder = match args.record {
         RecordRule::None => None,
@@ -94,10 +94,10 @@ fn plan(args: &RolloutArgs, env: Arc<EnvEntry>) -> Result<Rollout, Failure> {
         lane_deadlines: args.python.hosting.deadlines.of_lanes(),
         ..EngineConfig::new(args.lanes)
     };
-    let LaneDeadlines { step, reset, .. } = engine.lane_deadlines;
-    let rollout = Rollout::new(env, engine, seed_or_drawn(args.seed), args.policy, goal);
+    let deadlines = engine.lane_deadlines;
+    let rollout = Rollout::new(env, engine, seed_or_drawn(args.seed), args.policy.model()?, goal);
     // Lanes are given up before the whole rollout is.
-    let hang_deadline = rollout.hang_deadline.max((step + reset) * 5 / 4);
+    let hang_deadline = deadlines.of_session(rollout.hang_deadline);
     Ok(Rollout { hang_deadline, ..rollout })
 }
 
@@ -129,7 +129,9 @@ impl Here<'_> {
         let rollout = &self.rollout;
         let begin = |recorder: &Recorder| {
             let header = rollout.header(self.run, self.args.record, PROGRAM.to_owned(), wall_ms());
-            recorder.begin_run(header).map_err(|error| Failure::of(Status::Failed, &error))
+            let step_columns = rollout.policy.columns(&header.spec);
+            let beside = Beside { step_columns, ..Beside::default() };
+            recorder.begin_run_with(header, beside).map_err(|error| Failure::of(Status::Failed, &error))
         };
         let recording = recorder.map(begin).transpose()?;
         let node = Node::start().map_err(|error| Failure::of(Status::Failed, &error))?;

@@ -124,12 +124,13 @@ impl Target<'_> {
     /// Fills the rows of a session that is gone: the last observation, reward 0, truncated if it went in this step.
     pub(crate) fn stand_still(&self, lanes: &Range<usize>, gone_now: bool) {
         self.rows(lanes, |rows| {
-            for (column, previous) in rows.obs.iter_mut().zip(rows.previous_obs.columns()) {
-                let copied = column.copy_from(previous);
-                debug_assert!(copied, "both slots have the same columns");
+            for shown in [&mut *rows.obs, &mut *rows.final_obs] {
+                for (column, previous) in shown.iter_mut().zip(rows.previous_obs.columns()) {
+                    let copied = column.copy_from(previous);
+                    debug_assert!(copied, "both slots have the same columns");
+                }
             }
             rows.infos.iter_mut().for_each(|column| column.bytes_mut().fill(0));
-            rows.final_obs.iter_mut().for_each(|column| column.bytes_mut().fill(0));
             rows.rewards.fill(0.0);
             rows.terminated.fill(0);
             rows.truncated.fill(u8::from(gone_now));
@@ -140,11 +141,14 @@ impl Target<'_> {
     /// Fills the row of lane `lane` among those of `lanes`: the last observation, reward 0, truncated.
     pub(crate) fn cut(&self, lanes: &Range<usize>, lane: usize) {
         self.rows(lanes, |rows| {
-            for (column, previous) in rows.obs.iter_mut().zip(rows.previous_obs.columns()) {
-                let elements = previous.len() / lanes.len();
-                let row = lane * elements..(lane + 1) * elements;
-                let copied = column.slice(row.start, row.end).copy_from(previous.slice(row.start, row.end));
-                debug_assert!(copied, "both slots have the same columns");
+            for shown in [&mut *rows.obs, &mut *rows.final_obs] {
+                for (column, previous) in shown.iter_mut().zip(rows.previous_obs.columns()) {
+                    let elements = previous.len() / lanes.len();
+                    let row = lane * elements..(lane + 1) * elements;
+                    let copied =
+                        column.slice(row.start, row.end).copy_from(previous.slice(row.start, row.end));
+                    debug_assert!(copied, "both slots have the same columns");
+                }
             }
             rows.rewards[lane] = 0.0;
             rows.terminated[lane] = 0;

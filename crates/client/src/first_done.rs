@@ -89,6 +89,11 @@ impl AsyncPool {
         self.first_done.as_ref().map_or(0, |books| books.outstanding_lanes)
     }
 
+    /// Returns whether a lane was sent and not received.
+    pub(crate) fn is_outstanding(&self, lane: usize) -> bool {
+        self.first_done.as_ref().is_some_and(|books| books.outstanding[lane])
+    }
+
     /// Carries on with all that is under way, until all of it is done or that many lanes are ready.
     async fn work(&mut self, wanted: usize) {
         let Self { sessions, batch, cluster, first_done, kind, start, .. } = self;
@@ -332,6 +337,7 @@ impl Receiving<'_> {
             }
             rows
         });
+        let obs: Vec<ColumnData> = obs.collect();
         let zeros = |specs: &[rollhouse_core::ColumnSpec]| {
             specs
                 .iter()
@@ -339,9 +345,9 @@ impl Receiving<'_> {
                 .collect::<Vec<_>>()
         };
         Received {
-            obs: obs.collect(),
+            final_obs: if self.same_step { obs.clone() } else { Vec::new() },
+            obs,
             infos: zeros(&self.layout.infos),
-            final_obs: if self.same_step { zeros(&self.layout.obs) } else { Vec::new() },
             rewards: vec![0.0; count],
             terminated: vec![0; count],
             truncated: vec![1; count],

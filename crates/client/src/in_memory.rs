@@ -53,30 +53,18 @@ impl AsyncPool {
                     to.copy_from(batch.actions().slice(range.start * elements, range.end * elements));
                 debug_assert!(copied, "both columns are those of one space");
             }
-            link.post_step();
-            // While the node steps.
-            session.post(|actions| link.copy_actions(actions));
+            link.step(session);
         }
         let mut patience = Patience { timeout: self.timeout, until: None, look };
         for index in 0..self.sessions.len() {
             let Some(link) = self.sessions[index].link.in_place_mut() else { continue };
             match patience.wait(link) {
                 Ok(MemoryAnswer::Batch) => {}
-                Ok(_) | Err(Ended::Lost | Ended::Long) => {
-                    self.adopt();
-                    return Ok(Stepped::CarryOn);
-                }
-                Err(Ended::TimedOut) => {
-                    self.adopt();
-                    return Err(self.timed_out());
-                }
-                Err(Ended::Interrupted) => {
-                    self.adopt();
-                    return Err(StepError::Interrupted);
-                }
+                Ok(_) | Err(Ended::Lost | Ended::Long) => return Ok(Stepped::CarryOn),
+                Err(Ended::TimedOut) => return Err(self.timed_out()),
+                Err(Ended::Interrupted) => return Err(StepError::Interrupted),
             }
         }
-        self.sessions.iter_mut().for_each(|site| site.session.count_request());
         self.take_frames()?;
         Ok(Stepped::Done)
     }
@@ -142,13 +130,6 @@ impl AsyncPool {
         self.readiness = Readiness::Ready;
         self.note_ends(&lost_before);
         Ok(())
-    }
-
-    /// Makes the posted steps requests of the sessions, as if each had been asked.
-    #[cold]
-    fn adopt(&mut self) {
-        let clock = self.clock();
-        self.sessions.iter_mut().for_each(|site| site.adopt(clock));
     }
 }
 

@@ -8,6 +8,7 @@
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
 //! | caretaker | own thread `rollhouse-care`: drives the runtime of a [`Cluster`] while nobody calls | ends with the last handle | a panic ends it: connections then live only while somebody calls |
+//! | owner of a shared pool | the caller's runtime: owns the pool of a [`SharedPool`] until it is closed or nobody has a handle | the pool ends with its leases, and callers get [`SharedError::Failed`] | the same |
 //! | closing of a pool | the runtime, so the calling thread, or own thread `rollhouse-close` if that is one of another runtime: for a pool that was dropped | the pool ends with its leases | the same |
 //!
 //! Not a goal: deciding where lanes run (crate coordinator), stepping them (crates node and engine), choosing
@@ -46,6 +47,7 @@ mod replay;
 mod retry;
 mod session;
 mod settling;
+mod shared_pool;
 mod silence;
 mod store;
 #[cfg(test)]
@@ -70,6 +72,7 @@ pub use session::{
     Answered, COORDINATOR_AWAY, Gone, NoPlace, OnLoss, PLACE_WITHIN, Recipe, RequestBody, Session,
     SessionAction, SessionEvent, Trouble,
 };
+pub use shared_pool::{MAX_WAITING_OF_ONE, MAX_WAITING_REQUESTS, SharedError, SharedLanes, SharedPool};
 pub use silence::INQUIRY_DEADLINE;
 pub use transport::{Transport, UnknownTransport};
 pub use under_way::{SendRequest, SessionQueue};

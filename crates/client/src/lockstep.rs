@@ -97,11 +97,9 @@ impl AsyncPool {
         let elements = kind.layout.action.elements();
         for site in sessions.iter_mut().filter(|site| !site.session.is_out()) {
             let range = site.lanes();
-            // What is in place stays there.
-            let columns = if *in_place {
-                Bytes::new()
-            } else {
-                column(batch.actions().slice(range.start * elements, range.end * elements))
+            let columns = match site.link.in_place().filter(|_| *in_place) {
+                Some(link) => link.columns(),
+                None => column(batch.actions().slice(range.start * elements, range.end * elements)),
             };
             site.ask(RequestBody { kind: FrameKind::Step, columns, sidecar: Bytes::new() }, clock);
         }
@@ -110,7 +108,7 @@ impl AsyncPool {
         Ok(self.newest())
     }
 
-    /// Finishes a step that was begun in memory and whose requests the sessions have adopted.
+    /// Finishes a step that was begun in memory.
     pub(crate) async fn finish_step(&mut self) -> Result<(), StepError> {
         let (clock, lost_before) = (self.clock(), self.lanes_lost());
         match self.answers(clock, Readiness::Ready).await {

@@ -180,14 +180,6 @@ impl SessionLog {
         kept.iter_mut().zip(actions).for_each(|(kept, action)| *kept = narrowed(*action, start));
     }
 
-    /// Returns the actions that were posted last, as bytes of their column; empty if no steps are kept.
-    pub(crate) fn posted(&self) -> &[u8] {
-        if self.narrow.is_some() {
-            return &self.posted;
-        }
-        self.rows.drafted(self.row_bytes()).get(self.mask_bytes()..).unwrap_or_default()
-    }
-
     /// Notes that all lanes were stepped with the actions that were [posted](Self::post) last.
     #[inline]
     pub(crate) fn stepped_as_posted(&mut self, now: Duration, flags: LaneFlags<'_>, lost: &[u32]) {

@@ -30,9 +30,23 @@ impl Numbering {
         Retry::new(now, self.last, attached, Patience { abandoned: self.abandoned, ..patience })
     }
 
-    /// Returns the number of the next request.
-    pub(crate) const fn next(&self) -> u32 {
-        FrameHeader::next_number(self.last)
+    /// Gives the next request its number, which is written at once. The answer to the one before will not be taken if it
+    /// has not been yet.
+    #[inline]
+    pub(crate) const fn post(&mut self) -> u32 {
+        self.abandoned = self.abandoned.saturating_add(self.open as u32);
+        self.written(FrameHeader::next_number(self.last));
+        self.last
+    }
+
+    /// Goes on with the request that was [posted](Self::post) last as [`Numbering::begin`] begins one.
+    pub(crate) fn carry_on(&self, now: Duration, attached: bool, patience: Patience) -> (Retry, RetryAction) {
+        Retry::new(
+            now,
+            self.last.saturating_sub(1),
+            attached,
+            Patience { abandoned: self.abandoned, ..patience },
+        )
     }
 
     /// Notes that the request was written under that number. Whether it arrives is not known before there is an answer,

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::alarm::Alarm;
 use crate::batch::Target;
 use crate::inquiry::Inquiry;
-use crate::link::{BatchAnswer, Link, LinkAnswer, LinkLost, Places, Terms};
+use crate::link::{BatchAnswer, Link, LinkAnswer, LinkLost, MemoryLink, Places, Terms};
 use crate::network::Network;
 use crate::session::{
     Answered, COORDINATOR_AWAY, NoPlace, PLACE_WITHIN, RequestBody, Session, SessionAction, SessionEvent,
@@ -95,28 +95,24 @@ impl PoolSession {
         self.link.hasten();
     }
 
-    /// Takes over a step that was begun in memory: [`PoolSession::answer`] carries it on.
-    pub(crate) fn adopt(&mut self, clock: Clock) {
-        // Its actions stand in the memory.
-        let body = RequestBody { kind: FrameKind::Step, columns: Bytes::new(), sidecar: Bytes::new() };
-        let number = self.session.adopt(clock.now(), body, clock.until());
-        if let Some(link) = self.link.in_place_mut() {
-            link.adopt(number);
-        }
-    }
-
     /// Carries out the request that was made, on another node if the session's is lost and lanes are to be resumed.
     /// Returns its answer's header once the whole answer is in the link. Cancellation-safe: the next call goes on where
     /// this one was dropped.
     pub(crate) async fn answer(&mut self, way: &Way<'_>) -> Result<FrameHeader, Trouble> {
-        let action = self.session.awaited(way.clock.until());
+        let action = self.awaited(way);
         // A request that has an answer has its header.
         self.carry_out(action, way).await?.ok_or(Trouble::Gone)
     }
 
+    fn awaited(&mut self, way: &Way<'_>) -> SessionAction {
+        let Self { session, link, .. } = self;
+        let posted = || link.in_place().map(MemoryLink::columns).unwrap_or_default();
+        session.awaited(way.clock.now(), way.clock.until(), posted)
+    }
+
     /// Carries the request out while the session is where it is; `None` if it is not there any more.
     pub(crate) async fn answer_here(&mut self, way: &Way<'_>) -> Option<Result<FrameHeader, Trouble>> {
-        let (mut action, mut header) = (self.session.awaited(way.clock.until()), None);
+        let (mut action, mut header) = (self.awaited(way), None);
         loop {
             match action {
                 SessionAction::Place | SessionAction::Done(Err(Trouble::Gone)) => return None,
@@ -207,7 +203,6 @@ impl PoolSession {
 
     /// Asks the coordinator for another place, once.
     async fn place(&mut self, way: &Way<'_>) -> SessionEvent {
-        self.session.keep_posted(self.link.in_place().and_then(|link| link.posted()));
         let request = self.session.place_request();
         let ask = async {
             let connection = way.network.coordinator().await.map_err(|error| NoPlace::of_dial(&error))?;
@@ -255,7 +250,7 @@ impl PoolSession {
         let known = losses.len();
         let taken = places.taken.map(|number| batch.info(number));
         let answered = Answered { now, flags: batch.flags(), taken, notes: &notes };
-        session.note_batch(&answered, link.in_place().and_then(|link| link.posted()), &mut losses);
+        session.note_batch(&answered, &mut losses);
         losses[known..].iter().for_each(|loss| target.cut(lanes, loss.lane as usize));
         Ok(losses)
     }
@@ -271,7 +266,7 @@ impl PoolSession {
         let batch = BatchAnswer::Frame(frame);
         let taken = places.taken.map(|number| batch.info(number));
         let answered = Answered { now, flags: batch.flags(), taken, notes: link.notes() };
-        session.note_batch(&answered, link.posted(), &mut losses);
+        session.note_batch(&answered, &mut losses);
         losses
     }
 }

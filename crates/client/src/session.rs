@@ -35,6 +35,11 @@ mod keeping;
 ///     goes away; refused,   ▼ no place ever; or its lanes are not to be resumed
 ///     it cannot record
 ///                         Gone ── settle, once that was reported ──▶ Placing: the lanes begin anew
+///
+///           posted in memory             awaited
+///   Resting ────────────────▶ Posted ──────────────▶ Requesting
+///    ▲                          │ answered in memory
+///    └──────────────────────────┘
 /// ```
 ///
 /// Beside that it is attached to its node or not, which a request brings about by itself; `Retry` decides what becomes
@@ -92,6 +97,8 @@ enum Stage {
     Resting,
     /// A request is under way.
     Requesting(Exchange),
+    /// A step is under way in memory, without anything that could be repeated.
+    Posted,
     /// Its node is going away: another place is asked for.
     Leaving,
     /// Its node is lost: another place is asked for, not before that time.
@@ -169,10 +176,22 @@ impl Session {
         }
     }
 
-    /// Returns the action for a caller that waits until `deadline`, after the carrying out of actions had stopped.
-    pub fn awaited(&mut self, deadline: Duration) -> SessionAction {
+    /// Returns the action for a caller that waits until `deadline`, after the carrying out of actions had stopped. A step
+    /// that was [posted](Session::posted) is a request like any other from then on, with the columns that `posted` gives.
+    pub fn awaited(
+        &mut self,
+        now: Duration,
+        deadline: Duration,
+        posted: impl FnOnce() -> Bytes,
+    ) -> SessionAction {
         self.deadline = deadline;
         match &mut self.state {
+            Stage::Posted => {
+                let body = RequestBody { kind: FrameKind::Step, columns: posted(), sidecar: Bytes::new() };
+                self.request = Some(body);
+                let (retry, next) = self.numbering.carry_on(now, self.is_attached(), self.patience());
+                self.state = Stage::Requesting(Exchange::new(retry, next));
+            }
             Stage::Placing { not_before, .. } => *not_before = None,
             Stage::Gone(gone) => {
                 let gone = gone.clone();
@@ -191,7 +210,7 @@ impl Session {
             }
             Stage::Leaving | Stage::Placing { not_before: None, .. } => SessionAction::Place,
             Stage::Placing { not_before: Some(at), .. } => SessionAction::WaitUntil(*at),
-            Stage::Resting | Stage::Resuming { part: None, .. } | Stage::Gone(_) => {
+            Stage::Resting | Stage::Posted | Stage::Resuming { part: None, .. } | Stage::Gone(_) => {
                 SessionAction::Done(Err(Trouble::Gone))
             }
         }
@@ -202,26 +221,31 @@ impl Session {
     fn requested(&mut self, now: Duration, body: RequestBody, deadline: Duration) -> SessionAction {
         (self.request, self.deadline) = (Some(body), deadline);
         match &self.state {
-            Stage::Resting | Stage::Requesting(_) | Stage::Leaving => self.begin(now),
+            Stage::Resting | Stage::Requesting(_) | Stage::Posted | Stage::Leaving => self.begin(now),
             Stage::Resuming { .. } => self.resume(now),
-            Stage::Placing { .. } | Stage::Gone(_) => self.awaited(deadline),
+            Stage::Placing { .. } | Stage::Gone(_) => self.awaited(now, deadline, Bytes::new),
         }
     }
 
     /// Begins the request; the answer to an earlier one that is still under way will not be taken.
     fn begin(&mut self, now: Duration) -> SessionAction {
-        let patience =
-            Patience { deadline: self.deadline, lease: self.silence(), abandoned: 0, seed: self.jitter() };
-        let exchange = self.exchange(now, patience);
+        let exchange = self.exchange(now, self.patience());
         let action = exchange.action();
         self.state = Stage::Requesting(exchange);
         action
     }
 
     fn exchange(&mut self, now: Duration, patience: Patience) -> Exchange {
-        let attached = self.attachment != Attachment::Detached;
-        let (retry, next) = self.numbering.begin(now, attached, patience);
-        Exchange { retry, next, refusal: None, port_closed: false, unrecorded: None }
+        let (retry, next) = self.numbering.begin(now, self.is_attached(), patience);
+        Exchange::new(retry, next)
+    }
+
+    fn is_attached(&self) -> bool {
+        self.attachment != Attachment::Detached
+    }
+
+    fn patience(&self) -> Patience {
+        Patience { deadline: self.deadline, lease: self.silence(), abandoned: 0, seed: self.jitter() }
     }
 
     /// Returns how long its node is waited for in silence. One that was never reached has done nothing yet that would have
@@ -385,14 +409,6 @@ impl Session {
         self.numbering.written(number);
     }
 
-    /// Counts a step that was answered and was neither requested nor written here.
-    #[inline]
-    pub const fn count_request(&mut self) {
-        let number = self.numbering.next();
-        self.numbering.written(number);
-        self.numbering.answered();
-    }
-
     /// Returns the inquiry about its node while an action is carried out for a request, from the action's beginning on.
     pub fn inquiry(&self) -> Inquiry {
         let Grant { index, incarnation, .. } = self.grant;
@@ -409,17 +425,9 @@ impl Session {
         }
     }
 
-    /// Takes over a step that was posted in memory, as a request that was written. Returns its number.
-    pub(crate) fn adopt(&mut self, now: Duration, body: RequestBody, deadline: Duration) -> u32 {
-        self.requested(now, body, deadline);
-        let number = self.numbering.next();
-        self.numbering.written(number);
-        number
-    }
-
     /// Returns whether a request is under way.
     pub const fn is_busy(&self) -> bool {
-        matches!(self.state, Stage::Requesting(_) | Stage::Resuming { part: Some(_), .. })
+        matches!(self.state, Stage::Requesting(_) | Stage::Posted | Stage::Resuming { part: Some(_), .. })
     }
 
     /// Returns whether the node that has just got the lanes has not been told all that they did.
@@ -489,6 +497,10 @@ impl Session {
 }
 
 impl Exchange {
+    const fn new(retry: Retry, next: RetryAction) -> Self {
+        Self { retry, next, refusal: None, port_closed: false, unrecorded: None }
+    }
+
     const fn action(&self) -> SessionAction {
         match self.next {
             RetryAction::Send { number } => SessionAction::Send { number },

@@ -11,6 +11,7 @@ mod memory;
 mod nodes;
 mod pool;
 mod session;
+mod shared_pool;
 mod store;
 
 #[path = "../../replay/tests/stage/mod.rs"]

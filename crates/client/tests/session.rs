@@ -86,7 +86,7 @@ fn reset(session: &mut Session) {
 
 fn note(session: &mut Session, notes: &Notes) {
     let flags = LaneFlags { terminated: &[0; 2], truncated: &[0; 2], reset: &[1; 2] };
-    session.note_batch(&Answered { now: NOW, flags, taken: None, notes }, None, &mut Vec::new());
+    session.note_batch(&Answered { now: NOW, flags, taken: None, notes }, &mut Vec::new());
 }
 
 fn lose() -> SessionEvent {
@@ -102,7 +102,7 @@ fn lanes_of_a_lost_node_are_resumed_elsewhere_and_the_request_made_again() {
     assert_eq!(session.on(NOW, lose()), SessionAction::Place);
     assert!(session.gone().is_some() && !session.is_out());
     // Nobody waits for it for a while, and then somebody does.
-    assert_eq!(session.awaited(DEADLINE), SessionAction::Place);
+    assert_eq!(session.awaited(NOW, DEADLINE, Bytes::new), SessionAction::Place);
     assert_eq!(session.on(NOW, placed(2)), SessionAction::Attach);
     assert_eq!(session.body().unwrap().kind, FrameKind::Resume);
     assert_eq!(session.on(NOW, ATTACHED), SessionAction::Send { number: 1 });
@@ -217,7 +217,7 @@ fn a_node_that_cannot_record_is_left_with_the_request_and_asked_on_if_there_is_n
     assert_eq!(session.on(NOW, cannot_record()), SessionAction::Place);
     assert!(session.place_request().moving && session.gone().is_none() && !session.is_settled());
     // Nobody carried that out, and somebody does now.
-    assert_eq!(session.awaited(DEADLINE), SessionAction::Place);
+    assert_eq!(session.awaited(NOW, DEADLINE, Bytes::new), SessionAction::Place);
     let full = SessionEvent::NoPlace(NoPlace::Busy(COORDINATOR_AWAY));
     assert_eq!(
         session.on(NOW, full),
@@ -339,4 +339,57 @@ fn a_node_that_will_not_have_what_lanes_did_is_left_once_and_then_it_is_told() {
             (other, _) => panic!("{other:?} after {counter}"),
         }
     }
+}
+
+/// Posts a step in memory and answers it there.
+fn step_in_memory(session: &mut Session, number: u32) {
+    assert_eq!(session.posted(|actions| actions.fill(1)), number);
+    assert!(session.is_busy() && session.body().is_none());
+    note(session, &Notes::default());
+    assert!(!session.is_busy());
+}
+
+#[test]
+fn a_step_in_memory_is_a_request_only_once_it_is_waited_for() {
+    let mut session = session(OnLoss::Resume);
+    reset(&mut session);
+    (2..5).for_each(|number| step_in_memory(&mut session, number));
+    assert_eq!(session.posted(|actions| actions.fill(1)), 5);
+    let posted = || Bytes::from_static(&[1; 16]);
+    assert_eq!(session.awaited(NOW, DEADLINE, posted), SessionAction::Send { number: 5 });
+    assert_eq!(session.body().unwrap().columns, posted());
+    // The memory is lost, and found again by an owner that has its answer there.
+    assert_eq!(session.on(NOW, SessionEvent::Lost), SessionAction::Attach);
+    let attached = SessionEvent::Attached { last: 5, logs: true };
+    assert_eq!(session.on(NOW, attached), SessionAction::Send { number: 5 });
+    assert_eq!(session.on(NOW, SessionEvent::Answered), DONE);
+    note(&mut session, &Notes::default());
+    // One that nobody waits for is followed by another request, whether it was carried out or not.
+    for (last, number) in [(5, 6), (6, 7)] {
+        let mut session = self::session(OnLoss::Resume);
+        reset(&mut session);
+        (2..6).for_each(|number| step_in_memory(&mut session, number));
+        session.posted(|actions| actions.fill(1));
+        assert_eq!(session.on(NOW, requested(FrameKind::Reset)), SessionAction::Send { number: 7 });
+        assert_eq!(session.on(NOW, SessionEvent::Lost), SessionAction::Attach);
+        let found = session.on(NOW, SessionEvent::Attached { last, logs: true });
+        assert_eq!(found, SessionAction::Send { number });
+    }
+}
+
+#[test]
+fn a_step_in_memory_whose_node_is_lost_is_made_where_its_lanes_go_on() {
+    let mut session = session(OnLoss::Resume);
+    reset(&mut session);
+    step_in_memory(&mut session, 2);
+    session.posted(|actions| actions.fill(1));
+    let posted = || Bytes::from_static(&[1; 16]);
+    assert_eq!(session.awaited(NOW, DEADLINE, posted), SessionAction::Send { number: 3 });
+    assert_eq!(session.on(NOW, lose()), SessionAction::Place);
+    session.on(NOW, placed(2));
+    session.on(NOW, ATTACHED);
+    session.written(1);
+    assert_eq!(session.on(NOW, SessionEvent::Answered), SessionAction::Send { number: 2 });
+    assert_eq!(session.body().unwrap().columns, posted());
+    assert!(session.take_cut(&[0, 1]).is_empty(), "the log has both steps' beginnings");
 }

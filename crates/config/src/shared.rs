@@ -19,6 +19,9 @@ pub struct Worker {
     /// Number of threads that step what computes here; what waits, as for other processes, has threads beside them. 0 is
     /// one per core; more than cores makes single steps slower, never faster.
     pub threads: Bounded<0, { MAX_THREADS as u64 }>,
+    /// Most threads for what may wait beside them: steps of plug-ins, commands, ends, recordings whose disk is behind. Lanes that
+    /// other processes step are waited for without one. Each costs its stack while there is something to do. Default 1,024.
+    pub waiting_threads: Bounded<1, 4096>,
     /// Number of batches that may wait for a thread; beyond, owners are told `busy` and when to try again. Each costs
     /// its actions' bytes. Default 1,024.
     pub queue: Bounded<1, 65_536>,
@@ -156,6 +159,7 @@ impl Worker {
         vec![
             ("node.capacity", &mut self.capacity),
             ("node.threads", &mut self.threads),
+            ("node.waiting_threads", &mut self.waiting_threads),
             ("node.queue", &mut self.queue),
             ("node.labels", &mut self.labels),
             ("node.lease", &mut self.lease),
@@ -242,6 +246,7 @@ impl Default for Worker {
         Self {
             capacity: Bounded(0),
             threads: Bounded(0),
+            waiting_threads: Bounded(1024),
             queue: Bounded(1024),
             labels: Labels::default(),
             lease: Time(Duration::from_secs(30)),

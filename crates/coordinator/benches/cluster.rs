@@ -90,6 +90,7 @@ fn cluster() -> (Cluster, Vec<Vec<u8>>) {
             draining: false,
             measured: BTreeMap::new(),
             connecting: Vec::new(),
+            standings: Vec::new(),
         };
         let mut bytes = Vec::new();
         control::encode(&Request::Heartbeat(heartbeat), &mut bytes).expect("a heartbeat fits");

@@ -123,6 +123,7 @@ impl Cluster {
         let Some(session) = pool.current(key).filter(|session| !session.is_over()) else { return };
         session.state = SessionState::Ended(EndCause::NodeLost);
         let node = Arc::clone(&session.node);
+        self.standings.forget(&node, key);
         self.expect_recording(&node, *key);
         self.settle(key.0.pool, out);
     }

@@ -15,6 +15,7 @@ use rollhouse_wire::{
 
 use crate::behind::Behind;
 use crate::event::{Action, Actions, Event, LinkId, Reply, Ticket};
+use crate::lane_standings::LaneStandings;
 use crate::limits::{HEARTBEAT, RETRY_AFTER, SETTLE, TICK};
 use crate::member::Member;
 use crate::membership::{Beat, Change, Membership, length};
@@ -47,6 +48,7 @@ pub struct Cluster {
     pub(crate) closing: VecDeque<(Duration, RunId)>,
     /// Pools that end when their owner is not heard of, with the time at which it was last.
     pub(crate) kept: BTreeMap<RunId, Duration>,
+    pub(crate) standings: LaneStandings,
     pub(crate) waiting: Waiting,
     pools_opened: u64,
     /// Nodes of an earlier coordinator that have not been heard of yet.
@@ -80,6 +82,7 @@ impl Cluster {
             shipping: Shipping::default(),
             closing: VecDeque::new(),
             kept: BTreeMap::new(),
+            standings: LaneStandings::default(),
             waiting: Waiting::default(),
             pools_opened: 0,
             awaited: Awaited::new(roster),
@@ -222,6 +225,7 @@ impl Cluster {
                 reached.for_each(|session| member.reach.unreached.clear(&session.owner));
             }
         }
+        self.take_standings(&name, &heartbeat.load, &heartbeat.standings);
         for end in &heartbeat.ended {
             let key = (end.session, end.incarnation);
             self.forget_on(&name, &key);
@@ -234,7 +238,7 @@ impl Cluster {
             }
             if self.placements.wanted_on(&key, &name).is_some() {
                 let over = Over { cause: end.cause, detail: &end.detail, done: Some(end.done) };
-                self.session_over(&key, &over, out);
+                self.over_or_on(now, &key, &over, out);
             }
         }
         let view =
@@ -324,7 +328,7 @@ impl Cluster {
     }
 
     /// Notes that a session is not on that node any more.
-    fn forget_on(&mut self, name: &str, &(session, incarnation): &Key) {
+    pub(crate) fn forget_on(&mut self, name: &str, &(session, incarnation): &Key) {
         if let Some(member) = self.members.get_mut(name) {
             member.sessions.view.ended(session, incarnation);
         }
@@ -356,7 +360,7 @@ impl Cluster {
                 self.place_again(now, &key, why, out);
             } else {
                 let over = Over { cause: EndCause::NodeLost, detail: "", done: None };
-                self.session_over(&key, &over, out);
+                self.over_or_on(now, &key, &over, out);
             }
         }
     }
@@ -365,6 +369,7 @@ impl Cluster {
     pub(crate) fn session_over(&mut self, key: &Key, over: &Over<'_>, out: &mut Actions) {
         let Some(placement) = self.placements.remove(key) else { return };
         self.forget_on(&placement.node, key);
+        self.standings.forget(&placement.node, key);
         self.previous_gone(key, over);
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         let Some(session) = pool.current(key).filter(|session| !session.is_over()) else {
@@ -473,6 +478,7 @@ impl Cluster {
         }
         self.end_patience(now, out);
         self.end_unkept(now, out);
+        self.find_places(now, out);
         self.waiting.tick(now);
         self.behind.tick(now);
     }
@@ -490,6 +496,8 @@ impl Cluster {
                 self.placements.unwant(&key);
                 let why = Refusal::busy(format!("node `{name}` has sent no report for a while"), 0);
                 self.place_again(now, &key, why, out);
+            } else if self.go_on_elsewhere(now, &key, out) {
+                // It is lost for as long as no other node takes it.
             } else if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(&key))
             {
                 session.state = SessionState::Lost;

@@ -208,6 +208,7 @@ mod tests {
                 draining: false,
                 measured: BTreeMap::new(),
                 connecting: Vec::new(),
+                standings: Vec::new(),
             };
             change(&mut heartbeat);
             let (link, heartbeat) = (LinkId(node), Box::new(heartbeat));

@@ -36,6 +36,9 @@ pub const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// Time after which a leased pool that plays by itself ends if its owner is not heard of: as long as nodes keep the
 /// sessions that owners step.
 pub const ROLLOUT_LEASE: Duration = Duration::from_secs(30);
+/// Time for which lanes that play by themselves wait for another place when their node is lost: long enough for a node to be
+/// started again.
+pub const RESUME_WITHIN: Duration = Duration::from_secs(300);
 /// Time after which to ask again if nothing better is known.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 

@@ -369,6 +369,7 @@ mod tests {
             draining: false,
             measured: BTreeMap::new(),
             connecting: Vec::new(),
+            standings: Vec::new(),
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rollhouse_core::{EnvId, EnvSpec, EpisodeName, RecordRule, RunId};
 use rollhouse_wire::{
     EndCause, GoneSession, Grant, Incarnation, OpenPool, OpenSession, PoolOpened, PoolStatus, ReplayReport,
-    Secret, SessionCounts, SessionId, SessionReport,
+    Secret, SessionCounts, SessionId, SessionReport, Standing,
 };
 
 use crate::event::Ticket;
@@ -53,6 +53,8 @@ pub(crate) struct Pool {
     pub(crate) lease_ms: u64,
     /// The steps and episodes of earlier placements, by the session's index.
     pub(crate) before: BTreeMap<u32, SessionCounts>,
+    /// Where lanes that play by themselves go on, by the session's index, if they stood elsewhere before.
+    pub(crate) resumes: BTreeMap<u32, Standing>,
 }
 
 /// The request for a pool, and the answer's facts.
@@ -227,6 +229,7 @@ impl Pool {
             recipe: None,
             lease_ms: 0,
             before: BTreeMap::new(),
+            resumes: BTreeMap::new(),
         }
     }
 
@@ -318,6 +321,7 @@ impl Pool {
             lanes: placed.lanes,
             pool_lanes: open.lanes,
             replaces: placed.replaces,
+            resume: self.resume(session),
             settings: open.settings.clone(),
         })
     }
@@ -356,6 +360,8 @@ impl Pool {
         for (&index, session) in &self.sessions {
             let cause = match session.state {
                 SessionState::Running => None,
+                // It waits for another place.
+                SessionState::Lost if self.goes_on() => None,
                 SessionState::Lost => Some(EndCause::NodeLost),
                 SessionState::Ended(cause) => Some(cause),
             };

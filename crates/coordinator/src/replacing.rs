@@ -206,7 +206,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn assign_anew(
+    pub(crate) fn assign_anew(
         &mut self,
         session: SessionId,
         first_lane: u32,
@@ -342,7 +342,7 @@ impl Cluster {
                 Refusal::busy(message, RETRY_AFTER.as_millis() as u64)
             }
         };
-        self.give_up_replacing(key, replacing, &refusal, out);
+        self.give_up_replacing(now, key, replacing, &refusal, out);
     }
 
     /// Returns whether a node that was not tried hosts lanes of the pool's env, and may have room for them later.
@@ -356,11 +356,20 @@ impl Cluster {
         able.any(|(member, _)| member.state(now) == NodeState::Alive && is_untried(&member.name))
     }
 
-    fn give_up_replacing(&mut self, key: &Key, replacing: Replacing, refusal: &Refusal, out: &mut Actions) {
+    fn give_up_replacing(
+        &mut self,
+        now: Duration,
+        key: &Key,
+        replacing: Replacing,
+        refusal: &Refusal,
+        out: &mut Actions,
+    ) {
         let Replacing { waiters, previous, earlier, .. } = replacing;
         if earlier.is_some() && previous.is_none() {
             // It is as if nobody had asked: the word of one who asks is no reason to know a pool.
             self.forget_session(key.0);
+        } else if previous.is_none() && self.stays_lost(now, key) {
+            // Nobody asks for it again: it is tried with each tick.
         } else if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key)) {
             match previous {
                 Some(previous) => *session = *previous,

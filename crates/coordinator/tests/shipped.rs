@@ -105,6 +105,7 @@ impl Stage {
             draining: false,
             measured: BTreeMap::new(),
             connecting: Vec::new(),
+            standings: Vec::new(),
         };
         let ticket = self.ticket();
         let heartbeat = Box::new(heartbeat);

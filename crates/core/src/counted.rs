@@ -20,8 +20,8 @@ pub struct TextSpace {
     columns: Columns,
 }
 
-/// Sequences of values of one column, as Gymnasium's Sequence of at most so many. The column `items` has one more axis than
-/// they have, in front.
+/// Sequences, as Gymnasium's Sequence of at most so many. The column `items` has one more axis than a value has, in front;
+/// values of several columns are carried as one ([`BoxSpace::of_parts`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct SequenceSpace {
     item: Space,
@@ -62,8 +62,8 @@ pub enum BadCounted {
         /// Number of characters in the set.
         characters: usize,
     },
-    /// The items of a sequence are carried as one column and are several.
-    #[error("a sequence of items of several columns")]
+    /// The items of a sequence have a number of items themselves.
+    #[error("a sequence of items that have texts or sequences among them")]
     Items,
 }
 
@@ -114,7 +114,7 @@ impl SequenceSpace {
     /// # Errors
     /// [`BadCounted`].
     pub fn new(item: Space, maximum: usize, stack: bool) -> Result<Self, BadCounted> {
-        if item.parts().is_some() {
+        if item.parts().is_some_and(|parts| !parts.counted().is_empty()) {
             return Err(BadCounted::Items);
         }
         // What stands behind the last item is zero.
@@ -128,7 +128,7 @@ impl SequenceSpace {
         Ok(Self { item, maximum, stack, columns })
     }
 
-    /// Returns the space of one item.
+    /// Returns the space of one item: where it has several columns the box that carries them.
     pub const fn item(&self) -> &Space {
         &self.item
     }
@@ -336,8 +336,34 @@ mod tests {
         assert!(matches!(TextSpace::new(0, usize::MAX, "a".into()), Err(BadCounted::Maximum { .. })));
         let many = "a".repeat(MAX_CHARACTERS + 1);
         assert!(matches!(TextSpace::new(0, 1, many), Err(BadCounted::Characters { .. })));
-        let parts = CompositeSpace::Tuple { spaces: vec![Space::discrete(2).into()] };
-        let carrier = Space::Box(BoxSpace::of_parts(parts).unwrap());
-        assert_eq!(SequenceSpace::new(carrier, 2, false), Err(BadCounted::Items));
+    }
+
+    fn carrier(spaces: Vec<(String, ObservationSpace)>) -> Space {
+        Space::Box(BoxSpace::of_parts(CompositeSpace::Dict { spaces }).unwrap())
+    }
+
+    #[test]
+    fn items_of_several_columns_are_rows_of_the_box_that_carries_them() {
+        let unit = || {
+            let push = Space::f32_box(&[-1.0, -2.0], &[1.0, 2.0]);
+            carrier(vec![("kind".into(), Space::discrete(3).into()), ("push".into(), push.into())])
+        };
+        let space = SequenceSpace::new(unit(), 4, true).unwrap();
+        let [(_, items), (_, count)] = space.columns();
+        assert_eq!((items.dtype(), items.shape(), count), (DType::F64, &[4, 3][..], &Space::discrete(5)));
+        assert_eq!((items.parts(), space.item()), (None, &unit()));
+        let space = ObservationSpace::from(CompositeSpace::from(space));
+        let paths: Vec<_> = space.columns().into_iter().map(|(path, _)| path).collect();
+        assert_eq!(paths, ["items", "count"]);
+        for bytes in [rmp_serde::to_vec_named(&space).unwrap(), rmp_serde::to_vec(&space).unwrap()] {
+            assert_eq!(crate::msgpack::decode::<ObservationSpace>(&bytes, 1 << 12).unwrap(), space);
+        }
+        let text = serde_json::to_string(&space).unwrap();
+        assert_eq!(serde_json::from_str::<ObservationSpace>(&text).unwrap(), space);
+        let counted = carrier(vec![(
+            "says".into(),
+            CompositeSpace::from(TextSpace::new(0, 3, "ab".into()).unwrap()).into(),
+        )]);
+        assert_eq!(SequenceSpace::new(counted, 2, false), Err(BadCounted::Items));
     }
 }

@@ -67,6 +67,20 @@ impl LaneDeadlines {
         Self { step: time, reset: time, call: CALL_DEADLINE, settings: None }
     }
 
+    /// Returns the times of lanes whose session is given up after `session`, where none are set: a step and the reset after it
+    /// may both take their whole time before.
+    pub fn within(session: Duration) -> Self {
+        Self::both(LANE_DEADLINE.min(session * 2 / 5))
+    }
+
+    /// Returns the time after which a session of such lanes is given up that is given up after `session` at the earliest:
+    /// when a step and the reset after it, or a call, have taken their time and a quarter of it.
+    pub fn of_session(&self, session: Duration) -> Duration {
+        // The time that calls have by default is not to keep a session that stands still.
+        let call = if self.call > CALL_DEADLINE { self.call } else { Duration::ZERO };
+        session.max((self.step + self.reset).max(call) * 5 / 4)
+    }
+
     /// Returns the longer time of those for what lanes do, which `step`, `reset`, or both; true if it is that of a reset.
     pub fn longest(&self, step: bool, reset: bool) -> (Duration, bool) {
         if reset && (!step || self.reset >= self.step) { (self.reset, true) } else { (self.step, false) }

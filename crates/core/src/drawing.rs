@@ -99,8 +99,10 @@ impl Drawing {
 
     fn sequence(&mut self, sequence: &SequenceSpace) {
         let (first, item) = (self.elements.len(), sequence.item());
-        for _ in 0..sequence.maximum() {
-            item.each_bound(|low, high| self.add([(low, high)].into_iter(), is_whole(item)));
+        let columns = item.parts().map(CompositeSpace::columns);
+        let columns = columns.unwrap_or_else(|| vec![(String::new(), item)]);
+        for (_, column) in std::iter::repeat_n(&columns, sequence.maximum()).flatten() {
+            column.each_bound(|low, high| self.add([(low, high)].into_iter(), is_whole(column)));
         }
         self.items(first, item.elements(), None, (0, sequence.maximum()));
     }
@@ -213,6 +215,23 @@ mod tests {
         drawing.settling.settle(ColumnMut::F64(&mut rows));
         let end = [1.0, 1.5, 2.5, 0.0, 0.0, 1.0];
         assert_eq!(rows, [&[122.0, 97.0, 0.0, 2.0][..], &end, &[0.0; 4], &end].concat());
+    }
+
+    #[test]
+    fn items_of_several_columns_are_drawn_and_refused_by_the_bounds_of_each() {
+        let parts = vec![Space::discrete(3).into(), Space::f32_box(&[0.5], &[2.0]).into()];
+        let unit = Space::Box(BoxSpace::of_parts(CompositeSpace::Tuple { spaces: parts }).unwrap());
+        let units = SequenceSpace::new(unit, 2, false).unwrap();
+        let drawing = Drawing::of(&BoxSpace::of_parts(units.into()).unwrap());
+        let item = [(0.0, 2.0, true), (0.5, 2.0, false)];
+        assert_eq!(ranges(&drawing), [&item[..], &item, &[(0.0, 2.0, true)]].concat());
+        let mut row = [1.0, 0.75, 2.0, 1.5, 1.0];
+        drawing.settling.settle(ColumnMut::F64(&mut row));
+        assert_eq!(row, [1.0, 0.75, 0.0, 0.0, 1.0]);
+        assert_eq!(drawing.miscounted(ColumnRef::F64(&row)), None);
+        let wrong = [1.0, 0.75, 3.0, 1.5, 2.0];
+        let found = drawing.miscounted(ColumnRef::F64(&wrong));
+        assert_eq!(found, Some((2, "an integer from 0 to 2".to_owned())));
     }
 
     #[test]

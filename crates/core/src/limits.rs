@@ -53,11 +53,38 @@ pub const MAX_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 /// options; and to start its lanes.
 pub const LAUNCHES_OF_OPENING: u32 = 6;
 
+/// Time after which a thread or a session that steps and does not come on hangs, unless another is set: longer than any
+/// batch of an env that is alive.
+pub const HANG_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Maximum time by which a hang of a session is found later than at its deadline; an eighth of the deadline if that is less.
+/// The last sign of life is not known more exactly. Looking costs an atomic load.
+pub const HANG_SLACK: Duration = Duration::from_millis(500);
+
 /// Time that a lane which finishes when it finishes may take for a step or a reset, unless another is set.
 pub const LANE_DEADLINE: Duration = Duration::from_secs(25);
 
-/// Default time for a call of an env's method in another process, and for its picture: less than a lane has for a step.
+/// Default time for a call of an env's method in another process, and for its picture.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Time for any other question to a worker of a plug-in.
+pub const ASK_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Time that a worker process has to make its envs, unless another is set: imports of large packages take long on cold
+/// disks.
+pub const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
+
+// Whoever is waited for is given up before whoever waits: a question and a call before the lane, a step and the reset after
+// it before their session. A worker that is launched anew, or connects, is waited for by nobody who steps.
+const _: () = assert!(
+    HANG_SLACK.as_millis() < ASK_DEADLINE.as_millis()
+        && ASK_DEADLINE.as_millis() < CALL_DEADLINE.as_millis()
+        && CALL_DEADLINE.as_millis() + HANG_SLACK.as_millis() < LANE_DEADLINE.as_millis()
+        && 2 * LANE_DEADLINE.as_millis() + HANG_SLACK.as_millis() < HANG_DEADLINE.as_millis()
+        && HANG_DEADLINE.as_millis() < LAUNCH_DEADLINE.as_millis()
+        && LAUNCH_DEADLINE.as_millis() <= CONNECT_DEADLINE.as_millis()
+        && CONNECT_DEADLINE.as_millis() < MAX_DEADLINE.as_millis()
+);
 
 /// Time for which an env may try to connect to the game or simulator of which it is a client, unless another is set.
 pub const CONNECT_DEADLINE: Duration = Duration::from_secs(120);

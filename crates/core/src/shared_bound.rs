@@ -72,8 +72,8 @@ impl SharedBound {
     pub const WAITING: Self = Self::of("threads of a node for what may wait", 1_024).reserving(64).waiting();
     /// Threads of a node that wait for processes of Python envs.
     pub const LEARNING: Self = Self::of("Python envs that a node starts", 16).reserving(2);
-    /// Sessions of a node that play by themselves, each of which takes a thread.
-    pub const ROLLOUTS: Self = Self::of("sessions of a node that play by themselves", 64).reserving(4);
+    /// Sessions of a node that play by themselves, as many as it has sessions at all.
+    pub const ROLLOUTS: Self = Self::of("sessions of a node that play by themselves", 4_096).reserving(256);
     /// Sessions of a node that show recorded episodes, each of which is in memory as a whole.
     pub const REPLAYS: Self = Self::of("replays of a node", 16).reserving(2);
     /// Sessions of a node, as many as it can record at a time.

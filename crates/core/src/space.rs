@@ -242,6 +242,29 @@ impl ObservationSpace {
         }
     }
 
+    /// Returns the columns that are numbers of items of texts and sequences: the index of each, and its greatest number.
+    pub fn counts(&self) -> Vec<(usize, usize)> {
+        let (mut counts, mut columns) = (Vec::new(), 0);
+        self.count(&mut columns, &mut counts);
+        counts
+    }
+
+    fn count(&self, columns: &mut usize, counts: &mut Vec<(usize, usize)>) {
+        let most = match self {
+            Self::Plain(_) => return *columns += 1,
+            Self::Composite(CompositeSpace::Dict { spaces }) => {
+                return spaces.iter().for_each(|(_, space)| space.count(columns, counts));
+            }
+            Self::Composite(CompositeSpace::Tuple { spaces }) => {
+                return spaces.iter().for_each(|space| space.count(columns, counts));
+            }
+            Self::Composite(CompositeSpace::Text(text)) => text.max_length(),
+            Self::Composite(CompositeSpace::Sequence(sequence)) => sequence.maximum(),
+        };
+        counts.push((*columns + 1, most));
+        *columns += 2;
+    }
+
     fn collect<'a>(&'a self, path: String, columns: &mut Vec<(String, &'a Space)>) {
         match self {
             Self::Plain(space) => columns.push((path, space)),

@@ -9,13 +9,15 @@ mod losing;
 mod recording;
 mod replay;
 mod reports;
+mod settling;
 mod standing;
 mod starts;
 mod status;
 
 use std::ops::Range;
+use std::slice;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rollhouse_arena::{BlockRows, ObsRefs, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
@@ -23,7 +25,7 @@ use rollhouse_core::{
     AutoresetMode, ColumnMut, ColumnRef, ColumnSpec, Interruption, LaneDeadlines, LaneSet, LaneState, Role,
     SeedSchedule, Start, per_episode_seed,
 };
-use rollhouse_env::{BatchEnv, BlockStep, Target};
+use rollhouse_env::{BlockEnv, BlockStep, Target};
 use rollhouse_replay::BlockRecorder;
 
 use crate::episodes::Episodes;
@@ -36,6 +38,7 @@ use crate::timings::{Laps, Phase};
 pub(crate) use lane::Remade;
 pub(crate) use lanes::BlockLanes;
 pub(crate) use replay::BlockPast;
+pub(crate) use settling::{arm, flush, note_time, settle, wait};
 pub(crate) use status::BlockStatus;
 
 use containing::contain;
@@ -49,7 +52,7 @@ pub(crate) struct Block {
     lanes: BlockLanes,
     maker: Maker,
     /// Env of the lanes; `None` while the whole block is lost.
-    env: Option<Box<dyn BatchEnv>>,
+    env: Option<BlockEnv>,
     autoreset: AutoresetMode,
     starts: Starts,
     episodes: Episodes,
@@ -95,10 +98,10 @@ pub(crate) struct Turn {
 pub(crate) struct BlockParts {
     pub(crate) lanes: BlockLanes,
     pub(crate) maker: Maker,
-    pub(crate) env: Box<dyn BatchEnv>,
-    /// What the env answers to [`BatchEnv::has_verdicts`].
+    pub(crate) env: BlockEnv,
+    /// What the env answers to [`LaneBlock::has_verdicts`](rollhouse_env::LaneBlock::has_verdicts).
     pub(crate) has_verdicts: bool,
-    /// What the env answers to [`BatchEnv::words_per_reset`].
+    /// What the env answers to [`LaneBlock::words_per_reset`](rollhouse_env::LaneBlock::words_per_reset).
     pub(crate) words_per_reset: Option<u32>,
     pub(crate) autoreset: AutoresetMode,
     pub(crate) schedule: SeedSchedule,
@@ -106,16 +109,16 @@ pub(crate) struct BlockParts {
     pub(crate) target: Target,
     pub(crate) recorder: Option<BlockRecorder>,
     pub(crate) status: Arc<BlockStatus>,
-    /// Time that a lane may be under way, if lanes finish when they finish.
-    pub(crate) late: Option<LaneDeadlines>,
+    /// Times that a lane may be under way, and the time, if lanes finish when they finish.
+    pub(crate) late: Option<(LaneDeadlines, Instant)>,
 }
 
 impl Block {
     pub(crate) fn new(parts: BlockParts) -> Self {
         let spec = parts.maker.entry.spec();
         let is_recorded = |channel: &&ColumnSpec| !channel.role.is_remark() && !channel.role.is_report();
-        let under_way = parts.late.map(|deadlines| {
-            let mut under_way = UnderWay::new(&spec.action_column(), parts.lanes.count(), deadlines);
+        let under_way = parts.late.map(|late| {
+            let mut under_way = UnderWay::new(&spec.action_column(), parts.lanes.count(), late);
             under_way.reports = RowReports::of(spec);
             Box::new(under_way)
         });
@@ -191,7 +194,8 @@ impl Block {
     ) {
         if self.under_way.is_some() {
             self.post_some(rows, actions, subset, turn);
-            return rows.with_block(&self.lanes.rows().clone(), |columns| self.settle(columns, turn, laps));
+            settle(slice::from_mut(self), rows, turn, laps, None);
+            return;
         }
         rows.with_block(&self.lanes.rows().clone(), |columns| {
             self.step_columns(columns, actions, subset & self.lanes.all(), RowsOf::Newest, turn, laps);
@@ -253,6 +257,7 @@ impl Block {
         let Moves { actions, stepped, reset } = moves;
         let apart = laps.sampled();
         let called = contain(&mut self.env, |env| {
+            let env = env.kernel()?;
             let mut ended = env.step(BlockStep {
                 skip: if apart { !stepped } else { !(stepped | reset) },
                 reset: if apart { LaneSet::NONE } else { reset },
@@ -269,9 +274,9 @@ impl Block {
             if first_infos && !reset.is_empty() {
                 ended.lost |= env.first_infos(reset & !ended.lost, columns.infos);
             }
-            ended
+            Some(ended)
         });
-        let ended = self.heed(called)?;
+        let ended = self.heed(called).flatten()?;
         self.lose_each(ended.lost & (stepped | reset), Interruption::Crashed);
         let alive = stepped & !ended.lost;
         Some(Done {
@@ -441,10 +446,11 @@ impl Block {
         }
         let first_infos = self.says.first_infos;
         let called = contain(&mut self.env, |env| {
+            let env = env.kernel()?;
             let lost = env.reset(lanes, columns.obs);
-            if first_infos { lost | env.first_infos(lanes & !lost, columns.infos) } else { lost }
+            Some(if first_infos { lost | env.first_infos(lanes & !lost, columns.infos) } else { lost })
         });
-        let Some(lost) = self.heed(called) else { return };
+        let Some(lost) = self.heed(called).flatten() else { return };
         self.lose_each(lost & lanes, Interruption::Crashed);
         self.standing.waiting &= !lanes;
         self.begin_episodes(lanes & !lost, LaneSet::NONE, columns.obs);
@@ -497,10 +503,12 @@ fn refs<'a>(columns: &'a [ColumnMut<'_>]) -> ObsRefs<'a> {
     columns.iter().map(ColumnMut::as_ref).collect()
 }
 
-/// Copies the observations of `lanes` from the previous frame.
+/// Copies the observations of `lanes` from the previous frame: a lane that is lost ends with them.
 fn keep_observations(columns: &mut BlockRows<'_, '_>, lanes: LaneSet, rows: usize) {
-    for (obs, previous) in columns.obs.iter_mut().zip(columns.previous_obs.columns()) {
-        copy_rows(obs, previous, lanes, rows);
+    for shown in [&mut *columns.obs, &mut *columns.final_obs] {
+        for (obs, previous) in shown.iter_mut().zip(columns.previous_obs.columns()) {
+            copy_rows(obs, previous, lanes, rows);
+        }
     }
 }
 
@@ -533,13 +541,13 @@ mod tests {
     use super::*;
     use rollhouse_arena::{Arena, BatchColumns, Patience, Share};
     use rollhouse_core::{Determinism, EnvSource, EnvSpec, Options, Outcome, Space};
-    use rollhouse_env::{Ended, EnvEntry, InstructionSet};
+    use rollhouse_env::{BatchEnv, Ended, EnvEntry, InstructionSet, LaneBlock};
 
     /// A batch env that panics in the step its first action is 1 in; its observation is the number of
     /// blocks made so far.
     struct Brittle(f32);
 
-    impl BatchEnv for Brittle {
+    impl LaneBlock for Brittle {
         fn lanes(&self) -> usize {
             2
         }
@@ -548,6 +556,12 @@ mod tests {
             Start::default()
         }
         fn restore(&mut self, _: usize, _: Start) {}
+        fn state_hash(&self, _: usize) -> u32 {
+            0
+        }
+    }
+
+    impl BatchEnv for Brittle {
         fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
             for lane in lanes & LaneSet::first(2) {
                 obs[0].as_f32_mut().unwrap()[lane] = self.0;
@@ -559,9 +573,6 @@ mod tests {
             step.obs[0].as_f32_mut().unwrap().fill(self.0);
             step.rewards.fill(1.0);
             Ended::default()
-        }
-        fn state_hash(&self, _: usize) -> u32 {
-            0
         }
     }
 
@@ -603,7 +614,7 @@ mod tests {
             let (arena, mut shares) =
                 Arena::on_heap(&columns, 2, std::slice::from_ref(&rows), Patience::NONE).unwrap();
             let block = Block::new(BlockParts {
-                env: maker.make_first().unwrap(),
+                env: maker.make().unwrap(),
                 has_verdicts: false,
                 words_per_reset: None,
                 lanes: BlockLanes::new(rows, 0),

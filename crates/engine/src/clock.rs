@@ -43,6 +43,11 @@ impl Clock {
         Turn { now_ms, since_start, policy_version: self.turn.policy_version }
     }
 
+    /// Returns the time that lies so long after the start.
+    pub(crate) fn at(&self, since_start: Duration) -> Instant {
+        self.started + since_start
+    }
+
     /// Says which version of the policy chooses the actions of the batches from the next one on.
     pub(crate) const fn set_policy_version(&mut self, version: u64) {
         self.turn.policy_version = version;

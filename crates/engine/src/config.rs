@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rollhouse_core::limits::HANG_DEADLINE;
 use rollhouse_core::{AutoresetMode, LaneDeadlines, Options, SeedSchedule};
 use rollhouse_env::InstructionSet;
 
@@ -37,7 +38,8 @@ pub struct EngineConfig {
 impl EngineConfig {
     /// Returns the defaults for `lanes` lanes: from the run's lane 0 on, on the caller's thread, NEXT_STEP, the env's
     /// own time limit, default options, Gymnasium's seed schedule, the best instruction set, deadlines of
-    /// [`STEP_DEADLINE`] and [`LANE_DEADLINE`].
+    /// [`HANG_DEADLINE`](rollhouse_core::limits::HANG_DEADLINE) and
+    /// [`LANE_DEADLINE`](rollhouse_core::limits::LANE_DEADLINE).
     pub fn new(lanes: usize) -> Self {
         Self {
             lanes,
@@ -48,7 +50,7 @@ impl EngineConfig {
             options: Vec::new(),
             schedule: SeedSchedule::Continue,
             instruction_set: InstructionSet::best(),
-            step_deadline: STEP_DEADLINE,
+            step_deadline: HANG_DEADLINE,
             lane_deadlines: LaneDeadlines::default(),
         }
     }
@@ -57,15 +59,6 @@ impl EngineConfig {
 /// Minimum number of lanes for which a further thread is used. Measured: two threads beat one from about 400 lanes of
 /// CartPole on, when they spin.
 pub const MIN_LANES_PER_THREAD: usize = 256;
-
-/// Default time for one batch: long enough for any env that is alive, short enough to notice a hang within a minute.
-pub const STEP_DEADLINE: Duration = Duration::from_secs(60);
-
-/// Default time for a step or a reset of a lane that finishes when it finishes. A lane that hangs in its step and one that
-/// hangs in the reset after it are given up before their session is.
-pub const LANE_DEADLINE: Duration = rollhouse_core::limits::LANE_DEADLINE;
-
-const _: () = assert!(2 * LANE_DEADLINE.as_secs() < STEP_DEADLINE.as_secs());
 
 /// Maximum number of sub-batches that each thread may have under way in first-done mode, and that the caller may leave
 /// unreceived; one more is refused as `Busy`. Late lanes are bounded by their number alone.

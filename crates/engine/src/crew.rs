@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_arena::{Patience, Rows, Share, Turns};
+use rollhouse_core::LaneSet;
+use rollhouse_core::limits::BLOCK_LANES;
 
 use crate::block::{Block, Turn};
+use crate::block::{flush, note_time, settle, wait};
 use crate::first_done::{Received, Task, TaskChannels, ToCrew, look};
-use crate::late::{flush, settle, wait};
 use crate::timings::{Laps, Timings};
 
 /// Blocks that one thread steps, with their rows.
@@ -132,6 +134,9 @@ impl Crew {
     /// Does a job on every block. Late lanes that it posted have finished when this returns.
     pub(crate) fn run(&mut self, job: &Job, turn: Turn) {
         let Some(mut rows) = self.share.begin() else { return };
+        if self.late {
+            note_time(&mut self.blocks, Instant::now());
+        }
         for block in &mut self.blocks {
             job(block, &mut rows);
         }
@@ -160,6 +165,7 @@ impl Crew {
     /// Steps every lane of the crew once, and waits for all.
     pub(crate) fn step_frame(&mut self, turn: Turn, sampled: bool) {
         let Some(mut rows) = self.share.begin() else { return };
+        note_time(&mut self.blocks, Instant::now());
         let mut laps = Laps::start(sampled);
         for block in &mut self.blocks {
             block.post_frame(&mut rows, turn);
@@ -172,6 +178,7 @@ impl Crew {
     /// Posts a step of every lane of the crew, without waiting for any. [`Crew::finish`] ends the turn.
     pub(crate) fn post_frame(&mut self, turn: Turn) {
         let Some(mut rows) = self.share.begin() else { return };
+        note_time(&mut self.blocks, Instant::now());
         for block in &mut self.blocks {
             block.post_frame(&mut rows, turn);
         }
@@ -182,6 +189,7 @@ impl Crew {
     /// Does a job on every block, without waiting for the lanes that it posts. [`Crew::finish`] ends the turn.
     pub(crate) fn post_job(&mut self, job: &Job) {
         let Some(mut rows) = self.share.begin() else { return };
+        note_time(&mut self.blocks, Instant::now());
         for block in &mut self.blocks {
             job(block, &mut rows);
         }
@@ -208,6 +216,7 @@ impl Crew {
     /// Posts the lanes of a task.
     pub(crate) fn post_task(&mut self, task: &Task) {
         let Some(mut rows) = self.share.begin() else { return };
+        note_time(&mut self.blocks, Instant::now());
         for part in task.parts(&self.blocks) {
             let block = &mut self.blocks[part.block];
             block.post_some(&mut rows, part.actions.as_ref(), part.lanes, task.turn);
@@ -220,6 +229,7 @@ impl Crew {
     pub(crate) fn take_ready(&mut self, turn: Turn) -> Received {
         let mut received = Received::default();
         let Some(mut rows) = self.share.begin() else { return received };
+        note_time(&mut self.blocks, Instant::now());
         for block in &mut self.blocks {
             let ready = block.collect(&mut rows, turn, &mut Laps::start(false));
             if !ready.is_empty() {
@@ -230,6 +240,17 @@ impl Crew {
         rows.suspend();
         flush(&mut self.blocks);
         received
+    }
+
+    /// Returns the newest row of a lane that is not under way.
+    pub(crate) fn row(&mut self, lane: usize) -> Option<Received> {
+        let range = self.blocks.get(lane / BLOCK_LANES)?.rows().clone();
+        let mut rows = self.share.begin()?;
+        let mut received = Received::default();
+        let one = LaneSet::one(lane - range.start);
+        rows.with_block(&range, |rows| received.gather(rows, one, &range));
+        rows.suspend();
+        Some(received)
     }
 
     /// Waits until a lane may have finished or has been under way for too long, at most until `deadline`.

@@ -10,6 +10,7 @@ mod noting;
 mod refusals;
 mod resume;
 mod sending;
+mod sleeping;
 
 use std::any::Any;
 use std::fmt;
@@ -23,7 +24,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
     AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneSet, LaneState, SeedSchedule, StepColumns,
 };
-use rollhouse_env::{ActionCheck, BatchEnv, EnvEntry, MakeError, Target};
+use rollhouse_env::{ActionCheck, BlockEnv, EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
 
 use crate::block::{Block, BlockStatus, Turn};
@@ -140,7 +141,7 @@ impl Engine {
     }
 
     fn made_of(
-        envs: Option<Vec<Box<dyn BatchEnv>>>,
+        envs: Option<Vec<BlockEnv>>,
         placement: Placement,
         entry: &Arc<EnvEntry>,
         config: EngineConfig,

@@ -12,7 +12,7 @@
 //! Between two steps the owner looks at lanes and changes them; a [`Method`] lets others do so by name.
 //!
 //! ```text
-//! Engine ──┬── Crew (the caller's thread) ── Block ── BatchEnv, Episodes, Restarts, BlockRecorder
+//! Engine ──┬── Crew (the caller's thread) ── Block ── BlockEnv, Episodes, Restarts, BlockRecorder
 //!          └── Crew (one thread each)     ── Block ...
 //! ```
 //!
@@ -40,7 +40,6 @@ mod flags;
 mod glance;
 mod lane_access;
 mod lane_words;
-mod late;
 mod methods;
 mod note_steps;
 mod noted;
@@ -57,7 +56,7 @@ mod words;
 pub use call_lane::{CallAnswer, CallLane, CallParams};
 pub use calls::{CallFault, CallRefused};
 pub use command::{BeginRecording, CommandError, CommandFault, CommandLanes, Effect, Method, Nothing};
-pub use config::{EngineConfig, LANE_DEADLINE, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE};
+pub use config::{EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD};
 pub use engine::Engine;
 pub use error::{ConfigError, StepError};
 pub use first_done::Received;

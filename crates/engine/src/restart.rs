@@ -6,12 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
-use rollhouse_core::{
-    BackOff, LaneEvent, LaneSet, LaneState, Options, RestartDecision, panic_message, split_mix64,
-};
-use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError};
-
-use crate::error::ConfigError;
+use rollhouse_core::{BackOff, LaneEvent, LaneSet, LaneState, Options, RestartDecision, split_mix64};
+use rollhouse_env::{BlockEnv, EnvEntry, InstructionSet, MakeError};
 
 /// Makes a block's env, and makes it again.
 pub(crate) struct Maker {
@@ -96,6 +92,12 @@ impl Restarts {
         due
     }
 
+    /// Returns the time at which [`Restarts::due`] has something to do next, but for lanes that are launching.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        let waiting = self.units.iter().filter(|unit| unit.state == LaneState::BackOff);
+        waiting.map(|unit| unit.retry_at.unwrap_or_default()).min()
+    }
+
     /// Notes which of the lanes in `due`, which were launching, have an env again: those in `back`. The others have
     /// failed once more. Lanes that need more time are in neither.
     pub(crate) fn restarted(&mut self, due: LaneSet, back: LaneSet) {
@@ -131,26 +133,17 @@ impl Unit {
 }
 
 impl Maker {
-    /// Makes the block's env for the first time. The error says why it cannot be made, which the caller that configured
-    /// it wants to know.
-    pub(crate) fn make_first(&self) -> Result<Box<dyn BatchEnv>, ConfigError> {
-        match catch_unwind(AssertUnwindSafe(|| self.make_with(&self.options))) {
-            Ok(made) => made.map_err(ConfigError::Make),
-            Err(panic) => Err(ConfigError::MakePanicked(panic_message(&*panic))),
-        }
-    }
-
     /// Makes an env of the block with other options, which have been tried if they are drawn. Panics of the env are not
     /// caught.
-    pub(crate) fn make_with(&self, options: &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> {
+    pub(crate) fn make_with(&self, options: &[Options]) -> Result<BlockEnv, MakeError> {
         let first: Vec<_> = options.iter().map(Options::before_episodes).collect();
         self.entry.check_drawn_of(options)?;
-        self.entry.make_block_on(self.set, &first)
+        self.entry.make_block_on(self.set, &first).map(BlockEnv::Kernel)
     }
 
     /// Makes the block's env with other options, which have been tried; `None` if that fails or panics, and for late lanes,
     /// whose blocks are made together.
-    pub(crate) fn make_anew(&self, options: &[Options]) -> Option<Box<dyn BatchEnv>> {
+    pub(crate) fn make_anew(&self, options: &[Options]) -> Option<BlockEnv> {
         if self.entry.is_late() {
             return None;
         }
@@ -158,12 +151,12 @@ impl Maker {
     }
 
     /// Makes the block's env anew; `None` if that fails or panics, and for late lanes, whose blocks are made together.
-    pub(crate) fn make(&self) -> Option<Box<dyn BatchEnv>> {
-        if self.entry.is_late() { None } else { self.make_first().ok() }
+    pub(crate) fn make(&self) -> Option<BlockEnv> {
+        self.make_anew(&self.options)
     }
 
     /// Replaces the envs of single lanes and returns the lanes that are back.
-    pub(crate) fn revive(&self, env: &mut dyn BatchEnv, lanes: LaneSet) -> LaneSet {
+    pub(crate) fn revive(&self, env: &mut BlockEnv, lanes: LaneSet) -> LaneSet {
         catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or_default()
     }
 

@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rollhouse_arena::Share;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES, MAX_THREADS};
 use rollhouse_core::{EnvSpec, Options, panic_message};
-use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, Target};
+use rollhouse_env::{BlockEnv, EnvEntry, InstructionSet, MakeError, Target};
 use rollhouse_replay::RunRecorder;
 
 use crate::block::{Block, BlockLanes, BlockParts, BlockStatus};
@@ -76,7 +77,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) status: &'a [Arc<BlockStatus>],
     pub(crate) recording: Option<&'a RunRecorder>,
     /// Envs of the blocks of the only crew, if they were made before.
-    pub(crate) envs: Option<Vec<Box<dyn BatchEnv>>>,
+    pub(crate) envs: Option<Vec<BlockEnv>>,
 }
 
 impl Setup<'_> {
@@ -114,7 +115,7 @@ impl Setup<'_> {
                     recorder: recording.map(|run| run.block(first_lane, rows.len())),
                     status: Arc::clone(&status[first / BLOCK_LANES]),
                     lanes: BlockLanes::new(rows, first_lane),
-                    late: entry.is_late().then_some(config.lane_deadlines),
+                    late: entry.is_late().then(|| (config.lane_deadlines, Instant::now())),
                 })
             })
             .collect();
@@ -123,7 +124,7 @@ impl Setup<'_> {
 }
 
 /// Asks each env what is asked for once: whether it has verdicts, and how many words a reset draws.
-fn ask_first(envs: &[Box<dyn BatchEnv>]) -> Result<Vec<(bool, Option<u32>)>, ConfigError> {
+fn ask_first(envs: &[BlockEnv]) -> Result<Vec<(bool, Option<u32>)>, ConfigError> {
     let ask = || envs.iter().map(|env| (env.has_verdicts(), env.words_per_reset())).collect();
     catch_unwind(AssertUnwindSafe(ask)).map_err(|panic| ConfigError::MakePanicked(panic_message(&*panic)))
 }
@@ -133,7 +134,7 @@ pub(crate) fn make_envs(
     entry: &EnvEntry,
     set: InstructionSet,
     options: &[Options],
-) -> Result<Vec<Box<dyn BatchEnv>>, ConfigError> {
+) -> Result<Vec<BlockEnv>, ConfigError> {
     let make = || {
         entry.check_drawn_of(options)?;
         let first: Vec<_> = options.iter().map(Options::before_episodes).collect();

@@ -17,7 +17,7 @@ use rollhouse_core::{
 };
 use rollhouse_engine::{ConfigError, Engine, EngineConfig, Reset, StepError};
 use rollhouse_env::testing::{Timing, late};
-use rollhouse_env::{EnvEntry, InstructionSet, Registry};
+use rollhouse_env::{BlockEnv, EnvEntry, InstructionSet, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Query, Recorder, RecorderConfig, Replays};
 
@@ -172,7 +172,11 @@ fn lanes_that_were_not_reset_go_on_in_other_memory_without_being_made_again() {
     let (inner, makes) = (late(&counter(), Timing::default()), Arc::clone(&made));
     let entry = Arc::new(EnvEntry::late(inner.spec().clone(), move |options| {
         makes.fetch_add(1, Ordering::Relaxed);
-        inner.make_blocks_on(InstructionSet::best(), options)
+        let late = |block| match block {
+            BlockEnv::Late(env, _) => env,
+            BlockEnv::Kernel(_) => unreachable!("they are late"),
+        };
+        Ok(inner.make_blocks_on(InstructionSet::best(), options)?.into_iter().map(late).collect())
     }));
     let config = EngineConfig { options: vec![options(9, -1)], ..EngineConfig::new(70) };
     let mut first = Engine::new(&entry, config, None).unwrap();

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use common::{act, header};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, Determinism, EnvSource, EnvSpec, Interruption, LaneDeadlines, LaneSet,
-    OptionSpec, OptionValue, Options, RecordRule, Space, Start,
+    AutoresetMode, Determinism, EnvSource, EnvSpec, Interruption, LaneDeadlines, LaneSet, OptionSpec,
+    OptionValue, Options, RecordRule, Space, Start,
 };
 use rollhouse_engine::{Engine, EngineConfig, LaneOptions, Reset};
-use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, MakeError, Post};
+use rollhouse_env::{Collected, EnvEntry, LaneBlock, LateLanes, LateRows, MakeError, Post};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Beside, Recorder, RecorderConfig};
 
@@ -95,7 +95,7 @@ impl Slow {
     }
 }
 
-impl BatchEnv for Slow {
+impl LaneBlock for Slow {
     fn lanes(&self) -> usize {
         self.counts.len()
     }
@@ -111,12 +111,6 @@ impl BatchEnv for Slow {
             _ => Ok(()),
         }
     }
-    fn reset(&mut self, _: LaneSet, _: &mut [ColumnMut<'_>]) -> LaneSet {
-        panic!("the engine posts resets of late lanes");
-    }
-    fn step(&mut self, _: BlockStep<'_, '_>) -> Ended {
-        panic!("the engine posts steps of late lanes");
-    }
     fn state_hash(&self, lane: usize) -> u32 {
         self.counts[lane] as u32
     }
@@ -124,9 +118,6 @@ impl BatchEnv for Slow {
         let at_once = if self.fuse.at == At::Coming { lanes & self.coming } else { lanes };
         self.coming = lanes & !at_once;
         at_once
-    }
-    fn late(&mut self) -> Option<&mut dyn LateLanes> {
-        Some(self)
     }
 }
 
@@ -218,7 +209,7 @@ fn entry(fuse: &Arc<Fuse>) -> EnvEntry {
                 waited: false,
                 coming: LaneSet::NONE,
                 fuse: Arc::clone(&fuse),
-            }) as Box<dyn BatchEnv>
+            }) as Box<dyn LateLanes>
         };
         Ok(options.chunks(BLOCK_LANES).enumerate().map(block).collect())
     })

@@ -19,7 +19,7 @@ use rollhouse_core::{
 use rollhouse_engine::{ConfigError, Engine, EngineConfig, LaneOptions, Reset, StepError};
 use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{
-    BatchEnv, BlockStep, CallError, Ended, Env, EnvEntry, Generator, Image, ImageSize, MakeError,
+    BatchEnv, BlockStep, CallError, Ended, Env, EnvEntry, Generator, Image, ImageSize, LaneBlock, MakeError,
     RenderError, StateError, StepResult,
 };
 use rollhouse_replay::testing::FaultyDisk;
@@ -147,7 +147,7 @@ struct Whole {
     starts: Vec<Start>,
 }
 
-impl BatchEnv for Whole {
+impl LaneBlock for Whole {
     fn lanes(&self) -> usize {
         self.lanes.len()
     }
@@ -175,6 +175,27 @@ impl BatchEnv for Whole {
         self.lanes[lane].pass(At::SetOptions);
         Ok(())
     }
+    fn state_hash(&self, lane: usize) -> u32 {
+        self.lanes[lane].state_hash()
+    }
+    fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
+        self.lanes[lane].state()
+    }
+    fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        self.lanes[lane].set_state(state)
+    }
+    fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
+        Env::call(&mut self.lanes[lane], &mut Generator::seeded(0), method, payload)
+    }
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        self.lanes[lane].render(size)
+    }
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        self.lanes[lane].text(columns)
+    }
+}
+
+impl BatchEnv for Whole {
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
         for lane in lanes & LaneSet::first(self.lanes.len()) {
             self.lanes[lane].count = 0;
@@ -202,24 +223,6 @@ impl BatchEnv for Whole {
             step.obs[0].as_f32_mut().unwrap()[lane] = env.count as f32;
         }
         ended
-    }
-    fn state_hash(&self, lane: usize) -> u32 {
-        self.lanes[lane].state_hash()
-    }
-    fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
-        self.lanes[lane].state()
-    }
-    fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
-        self.lanes[lane].set_state(state)
-    }
-    fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
-        Env::call(&mut self.lanes[lane], &mut Generator::seeded(0), method, payload)
-    }
-    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
-        self.lanes[lane].render(size)
-    }
-    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
-        self.lanes[lane].text(columns)
     }
 }
 

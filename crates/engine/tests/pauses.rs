@@ -78,6 +78,34 @@ fn what_late_lanes_have_recorded_is_handed_over_while_they_are_waited_for() {
     while !engine.finish(LONG).unwrap() {}
 }
 
+/// Symptom and cause as above, of an owner that sleeps on the descriptor of the lanes and looks without waiting.
+#[test]
+fn one_who_sleeps_is_called_to_hand_over_and_a_look_does() {
+    static GATE: Gate = Gate::new();
+    let entry = late(&counter(), Timing { gate: Some(&GATE), together: true, ..Timing::default() });
+    let config = EngineConfig { lane_deadlines: LaneDeadlines::both(LONG), ..short_episodes(2, 1) };
+    let (recorder, run) = recorder(&entry, &config);
+    let mut engine = Engine::new(&entry, config, Some(&run)).unwrap();
+    engine.reset(&Reset::all()).unwrap();
+    act(&mut engine, &[1, 1]);
+    engine.step().unwrap();
+    GATE.close(true);
+    let began = Instant::now();
+    assert_eq!(engine.arm(began), Ok(None), "nothing is under way");
+    act(&mut engine, &[1, 1]);
+    engine.begin_step().unwrap();
+    let until = engine.arm(Instant::now()).unwrap().unwrap();
+    assert!(began < until && until < began + LONG / 2, "the deadline of lanes is later");
+    while written(&recorder) < 2 {
+        assert!(began.elapsed() < LONG / 2, "a look hands nothing over");
+        assert!(!engine.finish(Duration::ZERO).unwrap());
+    }
+    GATE.close(false);
+    let now = Instant::now();
+    assert_eq!(engine.arm(now), Ok(Some(now)), "the lanes have finished");
+    assert!(engine.finish(Duration::ZERO).unwrap());
+}
+
 /// Symptom and cause as above, of an owner that does something else while lanes step.
 #[test]
 fn handing_over_does_not_wait_for_lanes_that_are_under_way() {

@@ -1,44 +1,21 @@
-//! The interface of a block of lanes that are stepped together.
+//! The interfaces of a block of lanes: what it does whatever steps them, and stepping within the call.
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, Start, Verdict};
 
-use crate::{Image, ImageSize, LateLanes, MakeError, RenderError};
+use crate::{Image, ImageSize, MakeError, RenderError};
 
-/// A block of up to [`BLOCK_LANES`] lanes of one env, as structure of arrays.
+/// A block of up to [`BLOCK_LANES`] lanes of one env: what it does whatever steps its lanes. Stepping is [`BatchEnv`]'s
+/// for lanes that finish within the call, and [`LateLanes`](crate::LateLanes)'s for lanes that finish when they finish.
 ///
-/// Rows of every slice are this block's lanes only, row-major, `lanes()` rows each. Of a set of lanes, those from `lanes()` on
-/// are ignored. Results are bit-identical on every instruction set. Methods that are called for each step or episode neither
-/// allocate nor block, unless the block has a late side; others allocate where they say so.
+/// Of a set of lanes, those from `lanes()` on are ignored. Methods that are called for each step or episode neither allocate
+/// nor block, unless the lanes are late; others allocate where they say so.
 ///
-/// A panic in any method but [`BatchEnv::revive`] and [`BatchEnv::verdict`] loses the whole block; in what is asked once, as an
-/// engine is made, it is the engine's refusal. The engine catches it,
+/// A panic in any method but [`LaneBlock::revive`] and [`LaneBlock::verdict`] loses the whole block; in what is asked once, as
+/// an engine is made, it is the engine's refusal. The engine catches it,
 /// ends the block's episodes as `crashed` and never calls the value again. A block that contains panics lane by lane
-/// reports the lanes by the result of the call, or after it ([`BatchEnv::take_failed`]).
-///
-/// ```
-/// use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options};
-/// use rollhouse_env::{BlockStep, Registry};
-///
-/// let entry = Registry::builtin().get("CartPole-v1")?;
-/// let options = Options::check(&entry.spec().options, &[])?;
-/// let mut block = entry.make_block(&[options.clone(), options])?;
-/// (0..2).for_each(|lane| block.seed(lane, 7 + lane as u64));
-///
-/// let (mut obs, mut rewards) = ([0.0; 2 * 4], [0.0; 2]);
-/// assert!(block.reset(LaneSet::first(2), &mut [ColumnMut::F32(&mut obs)]).is_empty());
-/// let ended = block.step(BlockStep {
-///     skip: LaneSet::NONE,
-///     reset: LaneSet::NONE,
-///     actions: ColumnRef::I64(&[1, 0]),
-///     obs: &mut [ColumnMut::F32(&mut obs)],
-///     infos: &mut [],
-///     rewards: &mut rewards,
-/// });
-/// assert_eq!((ended.terminated, rewards), (LaneSet::NONE, [1.0, 1.0]));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub trait BatchEnv: Send {
+/// reports the lanes by the result of the call, or after it ([`LaneBlock::take_failed`]).
+pub trait LaneBlock: Send {
     /// Returns the number of lanes in this block, 1 to [`BLOCK_LANES`].
     fn lanes(&self) -> usize;
 
@@ -48,7 +25,7 @@ pub trait BatchEnv: Send {
     /// Returns the position of the lane's generator, from which an episode would start if its reset came next.
     fn position(&self, lane: usize) -> Start;
 
-    /// Writes the [`BatchEnv::position`] of each lane of `lanes` to that lane's place in `out`.
+    /// Writes the [`LaneBlock::position`] of each lane of `lanes` to that lane's place in `out`.
     fn positions(&self, lanes: LaneSet, out: &mut [Start; BLOCK_LANES]) {
         for lane in lanes & LaneSet::first(self.lanes()) {
             out[lane] = self.position(lane);
@@ -61,7 +38,7 @@ pub trait BatchEnv: Send {
         None
     }
 
-    /// Moves the lane's generator to a position that [`BatchEnv::position`] gave, in this or another process.
+    /// Moves the lane's generator to a position that [`LaneBlock::position`] gave, in this or another process.
     fn restore(&mut self, lane: usize, start: Start);
 
     /// Gives the lane, whose reset comes next, other options than those with which it was made. Its generator stays as it
@@ -76,43 +53,17 @@ pub trait BatchEnv: Send {
         Err(MakeError::Kept)
     }
 
-    /// Begins a new episode in each lane of `lanes`, drawing from its generator, and writes those lanes'
-    /// rows of `obs`. Other rows are left alone. Returns the lanes that failed, with the meaning of
-    /// [`Ended::lost`].
-    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet;
-
-    /// Writes what info channels say of each lane of `lanes`, which has just begun an episode: the rows of the columns that
-    /// are there in such rows ([`Role::is_in_first_rows`](rollhouse_core::Role::is_in_first_rows)), and of no others. It is
-    /// called after [`BatchEnv::reset`], or after a step with resets, of envs that have such a column and no late side. Returns
-    /// the lanes that failed, as [`BatchEnv::reset`] does.
-    fn first_infos(&mut self, lanes: LaneSet, infos: &mut [ColumnMut<'_>]) -> LaneSet {
-        let _ = (lanes, infos);
-        LaneSet::NONE
-    }
-
-    /// Steps every lane that is neither in `skip` nor in `reset`, and resets those in `reset`.
-    ///
-    /// A lane that reached a terminal state is reset before it is stepped again: what a step would give in a terminal
-    /// state is up to the env.
-    ///
-    /// Every row of `rewards` is written, and every row of `obs` but those of skipped lanes: stepped lanes get what the step
-    /// gave, reset lanes their first observation. The row of a skipped lane has its observation already; it may be written
-    /// again and stays as it is. Reset and skipped lanes have reward 0 and no flag. Stepping with `reset` gives exactly what stepping with the same lanes in
-    /// `skip` followed by [`BatchEnv::reset`] gives. Actions of stepped lanes have been checked against
-    /// the space (an integer in range; floats finite, but maybe out of bounds); others are arbitrary.
-    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended;
-
     /// Returns the hash of the exact state bits of a lane. The hash of a lost lane means nothing.
     fn state_hash(&self, lane: usize) -> u32;
 
-    /// Writes the [`BatchEnv::state_hash`] of each lane of `lanes` to that lane's place in `out`.
+    /// Writes the [`LaneBlock::state_hash`] of each lane of `lanes` to that lane's place in `out`.
     fn state_hashes(&self, lanes: LaneSet, out: &mut [u32; BLOCK_LANES]) {
         for lane in lanes & LaneSet::first(self.lanes()) {
             out[lane] = self.state_hash(lane);
         }
     }
 
-    /// Returns whether [`BatchEnv::verdict`] may ever say something. It is always the same; where it does not, nothing is
+    /// Returns whether [`LaneBlock::verdict`] may ever say something. It is always the same; where it does not, nothing is
     /// asked.
     fn has_verdicts(&self) -> bool {
         false
@@ -126,7 +77,7 @@ pub trait BatchEnv: Send {
         Verdict::default()
     }
 
-    /// Takes the lanes that have failed in calls that cannot report it, as [`BatchEnv::state_hash`] and [`BatchEnv::render`]
+    /// Takes the lanes that have failed in calls that cannot report it, as [`LaneBlock::state_hash`] and [`LaneBlock::render`]
     /// cannot. They are lost as those of [`Ended::lost`] are, and each is reported once. The engine asks for them after such
     /// calls. Blocks that only fail as a whole keep the default.
     fn take_failed(&mut self) -> LaneSet {
@@ -145,12 +96,6 @@ pub trait BatchEnv: Send {
         LaneSet::NONE
     }
 
-    /// Returns the late side of the block, if its lanes finish when they finish. The engine then posts and collects,
-    /// and calls neither [`BatchEnv::reset`] nor [`BatchEnv::step`]; other callers may, and wait in them.
-    fn late(&mut self) -> Option<&mut dyn LateLanes> {
-        None
-    }
-
     /// Returns the exact state of a lane as doubles, in an order that the env documents; for forks and tests.
     /// Allocates.
     ///
@@ -161,7 +106,7 @@ pub trait BatchEnv: Send {
         Err(StateError::Unsupported)
     }
 
-    /// Puts a lane into a state that [`BatchEnv::state`] gave. Its generator, and observations already
+    /// Puts a lane into a state that [`LaneBlock::state`] gave. Its generator, and observations already
     /// written, stay as they are.
     ///
     /// # Errors
@@ -198,11 +143,66 @@ pub trait BatchEnv: Send {
     /// Describes the lane's state in one line of at most `columns` ASCII characters, for terminals. Allocates.
     ///
     /// # Errors
-    /// As [`BatchEnv::render`].
+    /// As [`LaneBlock::render`].
     fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
         let _ = (lane, columns);
         Err(RenderError::Unsupported)
     }
+}
+
+/// A block of lanes that finish within the call, as structure of arrays.
+///
+/// Rows of every slice are this block's lanes only, row-major, `lanes()` rows each. Results are bit-identical on every
+/// instruction set.
+///
+/// ```
+/// use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options};
+/// use rollhouse_env::{BlockStep, Registry};
+///
+/// let entry = Registry::builtin().get("CartPole-v1")?;
+/// let options = Options::check(&entry.spec().options, &[])?;
+/// let mut block = entry.make_block(&[options.clone(), options])?;
+/// (0..2).for_each(|lane| block.seed(lane, 7 + lane as u64));
+///
+/// let (mut obs, mut rewards) = ([0.0; 2 * 4], [0.0; 2]);
+/// assert!(block.reset(LaneSet::first(2), &mut [ColumnMut::F32(&mut obs)]).is_empty());
+/// let ended = block.step(BlockStep {
+///     skip: LaneSet::NONE,
+///     reset: LaneSet::NONE,
+///     actions: ColumnRef::I64(&[1, 0]),
+///     obs: &mut [ColumnMut::F32(&mut obs)],
+///     infos: &mut [],
+///     rewards: &mut rewards,
+/// });
+/// assert_eq!((ended.terminated, rewards), (LaneSet::NONE, [1.0, 1.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait BatchEnv: LaneBlock {
+    /// Begins a new episode in each lane of `lanes`, drawing from its generator, and writes those lanes'
+    /// rows of `obs`. Other rows are left alone. Returns the lanes that failed, with the meaning of
+    /// [`Ended::lost`].
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet;
+
+    /// Writes what info channels say of each lane of `lanes`, which has just begun an episode: the rows of the columns that
+    /// are there in such rows ([`Role::is_in_first_rows`](rollhouse_core::Role::is_in_first_rows)), and of no others. It is
+    /// called after [`BatchEnv::reset`], or after a step with resets, of envs that have such a column. Returns
+    /// the lanes that failed, as [`BatchEnv::reset`] does.
+    fn first_infos(&mut self, lanes: LaneSet, infos: &mut [ColumnMut<'_>]) -> LaneSet {
+        let _ = (lanes, infos);
+        LaneSet::NONE
+    }
+
+    /// Steps every lane that is neither in `skip` nor in `reset`, and resets those in `reset`.
+    ///
+    /// A lane that reached a terminal state is reset before it is stepped again: what a step would give in a terminal
+    /// state is up to the env.
+    ///
+    /// Every row of `rewards` is written, and every row of `obs` but those of skipped lanes: stepped lanes get what the step
+    /// gave, reset lanes their first observation. The row of a skipped lane has its observation already; it may be written
+    /// again and stays as it is. Reset and skipped lanes have reward 0 and no flag. Stepping with `reset` gives exactly what stepping with the same lanes in
+    /// `skip` followed by [`BatchEnv::reset`] gives. Actions of stepped lanes have been checked against
+    /// the space (an integer in range; floats finite, but maybe out of bounds); others are arbitrary.
+    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended;
 }
 
 /// Input and output of one step of a block.
@@ -231,7 +231,7 @@ pub struct Ended {
     /// Lanes that a limit of the env's own cut; the engine adds the time limit.
     pub truncated: LaneSet,
     /// Lanes that failed in this step, or in the reset that was asked for with it. They cannot be used again until
-    /// [`BatchEnv::revive`] has made them anew, and their rows mean nothing. Disjoint from the other two.
+    /// [`LaneBlock::revive`] has made them anew, and their rows mean nothing. Disjoint from the other two.
     pub lost: LaneSet,
 }
 

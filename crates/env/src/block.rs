@@ -5,7 +5,9 @@ use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, Start, StateHasher}
 
 use crate::dispatch::{Kernel, Target};
 use crate::scene::Scene;
-use crate::{BatchEnv, BlockStep, Ended, Generator, Image, ImageSize, MakeError, RenderError, StateError};
+use crate::{
+    BatchEnv, BlockStep, Ended, Generator, Image, ImageSize, LaneBlock, MakeError, RenderError, StateError,
+};
 
 /// One number for each lane of a block.
 pub(crate) type Row = [f64; BLOCK_LANES];
@@ -129,7 +131,7 @@ fn column<const STATE: usize>(state: &[Row; STATE], lane: usize) -> [f64; STATE]
     of_lane
 }
 
-impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for Block<D, STATE, OBS> {
+impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneBlock for Block<D, STATE, OBS> {
     fn lanes(&self) -> usize {
         self.lanes.generators.len()
     }
@@ -157,26 +159,6 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
     fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
         assert!(lane < self.lanes(), "lane {lane} of a block of {}", self.lanes());
         self.lanes.params.set(lane, options)
-    }
-
-    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
-        let rows = obs_rows(obs, self.lanes());
-        self.target.run(ResetLanes { table: &mut self.lanes, lanes, rows });
-        LaneSet::NONE
-    }
-
-    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
-        let lanes = self.lanes();
-        let actions = D::Action::rows(step.actions).filter(|rows| rows.len() == lanes);
-        let terminated = self.target.run(StepLanes {
-            table: &mut self.lanes,
-            skip: step.skip & LaneSet::first(lanes),
-            reset: step.reset & LaneSet::first(lanes),
-            actions: actions.expect("the action column has the spec's type and one row per lane"),
-            rows: obs_rows(step.obs, lanes),
-            rewards: step.rewards,
-        });
-        Ended { terminated, ..Ended::default() }
     }
 
     fn state_hash(&self, lane: usize) -> u32 {
@@ -214,6 +196,28 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
     fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
         assert!(lane < self.lanes(), "lane {lane} of a block of {}", self.lanes());
         Ok(D::text(&self.lanes.lane(lane), columns))
+    }
+}
+
+impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for Block<D, STATE, OBS> {
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
+        let rows = obs_rows(obs, self.lanes());
+        self.target.run(ResetLanes { table: &mut self.lanes, lanes, rows });
+        LaneSet::NONE
+    }
+
+    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
+        let lanes = self.lanes();
+        let actions = D::Action::rows(step.actions).filter(|rows| rows.len() == lanes);
+        let terminated = self.target.run(StepLanes {
+            table: &mut self.lanes,
+            skip: step.skip & LaneSet::first(lanes),
+            reset: step.reset & LaneSet::first(lanes),
+            actions: actions.expect("the action column has the spec's type and one row per lane"),
+            rows: obs_rows(step.obs, lanes),
+            rewards: step.rewards,
+        });
+        Ended { terminated, ..Ended::default() }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The dynamics hash, which ties an env's spec to what the env does.
 
+use std::time::Instant;
+
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
     BoxSpace, ColumnMut, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, Drawing,
@@ -40,7 +42,7 @@ const LANES: usize = 4;
 fn fold_run(mut hash: Fold, entry: &EnvEntry, set: InstructionSet) -> Result<Fold, MakeError> {
     let spec = entry.spec();
     let defaults = Options::check(&spec.options, &[]).unwrap_or_default();
-    let mut block = entry.make_block_on(set, &vec![defaults; LANES])?;
+    let mut block = entry.make_any_block(set, &vec![defaults; LANES])?;
     let mut buffers: Vec<_> = spec.obs_columns().iter().map(Buffer::new).collect();
     let mut info_buffers: Vec<_> = spec.info_channels.iter().map(Buffer::new).collect();
     let mut obs: Vec<_> = buffers.iter_mut().map(Buffer::column).collect();
@@ -49,21 +51,16 @@ fn fold_run(mut hash: Fold, entry: &EnvEntry, set: InstructionSet) -> Result<Fol
     for lane in 0..LANES {
         block.seed(lane, lane as u64);
     }
-    hash = hash.failures(block.reset(LaneSet::ALL, &mut obs));
+    hash = hash.failures(block.reset_at_once(LaneSet::ALL, &mut obs, Instant::now));
     let mut actions = Buffer::new(&spec.action_column());
     let counted = Drawing::of_counted(&spec.action_space);
     let mut reset = LaneSet::NONE;
     for step in 0..DYNAMICS_STEPS {
         actions.draw_actions(&spec.action_space, counted.as_ref(), step);
         let (obs, infos, rewards) = (&mut obs[..], &mut infos[..], &mut rewards[..]);
-        let ended = block.step(BlockStep {
-            skip: LaneSet::NONE,
-            reset,
-            actions: actions.column().as_ref(),
-            obs,
-            infos,
-            rewards,
-        });
+        let column = actions.column();
+        let step = BlockStep { skip: LaneSet::NONE, reset, actions: column.as_ref(), obs, infos, rewards };
+        let ended = block.step_at_once(step, Instant::now);
         block.state_hashes(LaneSet::first(LANES), &mut hashes);
         for lane in 0..LANES {
             lengths[lane] = if reset.has(lane) { 0 } else { lengths[lane] + 1 };

@@ -6,7 +6,9 @@ use rollhouse_core::{
 
 use crate::dispatch::{Kernel, Target};
 use crate::scene::Scene;
-use crate::{BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, RenderError, StateError};
+use crate::{
+    BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, LaneBlock, RenderError, StateError,
+};
 
 /// Makes the registry's entry for the env.
 ///
@@ -95,7 +97,7 @@ impl Lane {
     }
 }
 
-impl BatchEnv for Echo {
+impl LaneBlock for Echo {
     fn lanes(&self) -> usize {
         self.lanes.len()
     }
@@ -110,32 +112,6 @@ impl BatchEnv for Echo {
 
     fn restore(&mut self, lane: usize, start: Start) {
         self.lanes[lane].generator = Generator::at(start);
-    }
-
-    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
-        let rows = obs_rows(obs, self.lanes.len());
-        for lane in lanes & LaneSet::first(self.lanes.len()) {
-            self.lanes[lane].begin();
-            self.lanes[lane].observe(&mut rows[lane]);
-        }
-        LaneSet::NONE
-    }
-
-    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
-        let lanes = self.lanes.len();
-        let actions = step.actions.as_f32().map(|actions| actions.as_chunks::<ACTIONS>().0);
-        let actions = actions.filter(|rows| rows.len() == lanes);
-        let counts = step.infos.first_mut().and_then(ColumnMut::as_i64_mut);
-        self.target.run(StepLanes {
-            lanes: &mut self.lanes,
-            skip: step.skip,
-            reset: step.reset,
-            actions: actions.expect("the action column has the spec's type and one row per lane"),
-            rows: obs_rows(step.obs, lanes),
-            counts: counts.expect("the info column has the spec's type"),
-            rewards: step.rewards,
-        });
-        Ended::default()
     }
 
     fn state_hash(&self, lane: usize) -> u32 {
@@ -175,6 +151,34 @@ impl BatchEnv for Echo {
     fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
         let Lane { steps, action, .. } = self.lanes[lane];
         Ok(<Self as Scene<_>>::text(&(steps, action), columns))
+    }
+}
+
+impl BatchEnv for Echo {
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
+        let rows = obs_rows(obs, self.lanes.len());
+        for lane in lanes & LaneSet::first(self.lanes.len()) {
+            self.lanes[lane].begin();
+            self.lanes[lane].observe(&mut rows[lane]);
+        }
+        LaneSet::NONE
+    }
+
+    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
+        let lanes = self.lanes.len();
+        let actions = step.actions.as_f32().map(|actions| actions.as_chunks::<ACTIONS>().0);
+        let actions = actions.filter(|rows| rows.len() == lanes);
+        let counts = step.infos.first_mut().and_then(ColumnMut::as_i64_mut);
+        self.target.run(StepLanes {
+            lanes: &mut self.lanes,
+            skip: step.skip,
+            reset: step.reset,
+            actions: actions.expect("the action column has the spec's type and one row per lane"),
+            rows: obs_rows(step.obs, lanes),
+            counts: counts.expect("the info column has the spec's type"),
+            rewards: step.rewards,
+        });
+        Ended::default()
     }
 }
 

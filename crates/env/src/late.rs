@@ -1,11 +1,14 @@
 //! The interface of lanes that finish when they finish.
 
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use rollhouse_core::{ColumnMut, ColumnRef, LaneSet};
 
-/// The late side of a [`BatchEnv`](crate::BatchEnv), whose lanes are stepped elsewhere and finish when they finish: in
-/// worker processes, in games, in simulators with a loop of their own.
+use crate::LaneBlock;
+
+/// A block of lanes that are stepped elsewhere and finish when they finish: in worker processes, in games, in simulators
+/// with a loop of their own.
 ///
 /// What a lane is to do is posted, and its row is collected once it is there; lanes finish in any order. Neither call
 /// blocks, and no thread waits for a lane. A lane that was posted is *under way* until it is collected or given up, and
@@ -14,9 +17,9 @@ use rollhouse_core::{ColumnMut, ColumnRef, LaneSet};
 /// Blocks that were made together ([`EnvEntry::late`](crate::EnvEntry::late)) may share what steps them:
 /// [`LateLanes::flush`] and [`LateLanes::wait`] of any of them are for all of them. A panic in any method loses the
 /// block, as it does in other methods of its env.
-pub trait LateLanes {
+pub trait LateLanes: LaneBlock {
     /// Takes what lanes are to do next. A reset draws from the generator that
-    /// [`BatchEnv::seed`](crate::BatchEnv::seed) set or that the last episode left. Nothing has to begin before
+    /// [`LaneBlock::seed`] set or that the last episode left. Nothing has to begin before
     /// [`LateLanes::flush`].
     fn post(&mut self, post: Post<'_>);
 
@@ -31,19 +34,38 @@ pub trait LateLanes {
     /// early and without a reason.
     fn wait(&mut self, deadline: Instant);
 
+    /// Returns the descriptor that is readable when a lane of the blocks made together may have finished, or when what steps
+    /// them has to be looked after; `None` if there is none, and [`LateLanes::wait`] alone can wait.
+    ///
+    /// The blocks made together have one, which stays the same for as long as they live, whatever is started again
+    /// meanwhile; it is theirs. A duplicate of it stays valid after them and is never readable again. Nobody reads from it:
+    /// it is readable until the lanes are flushed and collected, or waited for.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Announces that the caller sleeps on [`LateLanes::descriptor`], and looks once more for what it waits for: what
+    /// happens from now on makes the descriptor readable, until any other method of the blocks made together is called.
+    ///
+    /// Returns the time at which the caller has to flush and collect at the latest: `now` if there may be something to
+    /// collect, `None` if nothing is due by itself. The deadlines of lanes are the caller's. Does not block.
+    fn arm(&mut self, now: Instant) -> Option<Instant> {
+        Some(now)
+    }
+
     /// Writes the rows of this block's lanes that have finished since the last call, and returns which they are. Rows
     /// of other lanes are left alone.
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected;
 
     /// Gives up lanes that have been under way for too long, for the reason `why`. They are lost until
-    /// [`BatchEnv::revive`](crate::BatchEnv::revive) has made them anew, and what they still do is not heard.
+    /// [`LaneBlock::revive`] has made them anew, and what they still do is not heard.
     ///
     /// Returns all lanes of this block that are lost by it: where lanes live in one process, its end takes others along
     /// that are under way. Lanes of other blocks that are lost by it are collected there.
     fn give_up(&mut self, lanes: LaneSet, why: &str) -> LaneSet;
 
     /// Takes a lane out of use whose last row was refused, for the reason `why`, which [`LateLanes::why_lost`] returns then.
-    /// It is lost until [`BatchEnv::revive`](crate::BatchEnv::revive) has restarted it; other lanes go on. Lanes that
+    /// It is lost until [`LaneBlock::revive`] has restarted it; other lanes go on. Lanes that
     /// report nothing have no such rows.
     fn refuse(&mut self, lane: usize, why: &str) {
         let _ = (lane, why);
@@ -83,7 +105,7 @@ pub trait LateLanes {
         Vec::new()
     }
 
-    /// Returns which of the lanes that [`BatchEnv::revive`](crate::BatchEnv::revive) was asked for are being made anew
+    /// Returns which of the lanes that [`LaneBlock::revive`] was asked for are being made anew
     /// and are neither back nor lost again. They are asked for again later.
     fn coming(&self) -> LaneSet {
         LaneSet::NONE

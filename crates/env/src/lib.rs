@@ -1,18 +1,19 @@
 //! The interfaces of environments, and the built-in ones.
 //!
 //! An env is written either as [`Env`] (one lane, the simple way) or as [`BatchEnv`] (a block of up to 64
-//! lanes as structure of arrays, the fast way); the engine only sees [`BatchEnv`], and [`PerLane`] makes one
-//! from any [`Env`]. Lanes that are stepped elsewhere and finish when they finish have a late side besides
-//! ([`LateLanes`]).
+//! lanes as structure of arrays, the fast way); [`PerLane`] makes the second from any of the first. Lanes that are stepped
+//! elsewhere and finish when they finish are [`LateLanes`]. What both do beside stepping is [`LaneBlock`], and a registry
+//! makes a [`BlockEnv`], which is one of the two.
 //!
 //! Not a goal: autoreset, time limits, threads and recording; those are the engine's.
 //!
-//! Start reading at [`BatchEnv`], then [`Registry`].
+//! Start reading at [`LaneBlock`], then [`Registry`].
 #![deny(unsafe_code)]
 
 mod actions;
 mod batch;
 mod block;
+mod block_env;
 mod bounds;
 mod classic;
 mod dispatch;
@@ -32,7 +33,8 @@ pub mod testing;
 mod trig;
 
 pub use actions::{ActionCheck, BadAction};
-pub use batch::{BatchEnv, BlockStep, CallError, Ended, StateError};
+pub use batch::{BatchEnv, BlockStep, CallError, Ended, LaneBlock, StateError};
+pub use block_env::BlockEnv;
 pub use dispatch::{InstructionSet, Kernel, Target, UnknownInstructionSet, fetch_to_write};
 pub use dynamics::{DYNAMICS_STEPS, dynamics_hash, spec_hash};
 pub use generator::Generator;

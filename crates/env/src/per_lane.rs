@@ -2,24 +2,44 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
-use rollhouse_core::{ColumnMut, LaneSet, Options, Start, Verdict, panic_message};
+use rollhouse_core::{ColumnMut, LaneSet, ObservationSpace, Options, Start, Verdict, panic_message};
 
 use crate::{
-    BatchEnv, BlockStep, CallError, Ended, Env, Generator, Image, ImageSize, MakeError, RenderError,
-    StateError,
+    BatchEnv, BlockStep, CallError, Ended, Env, Generator, Image, ImageSize, LaneBlock, MakeError,
+    RenderError, StateError,
 };
 
 /// A block of separate [`Env`]s, each with its own generator.
 ///
 /// A panic is caught and loses that lane alone: it is reported in [`Ended::lost`] (or by the result of another call, or by
-/// [`BatchEnv::take_failed`]), dropped, and not called again until [`BatchEnv::revive`] has made a new one. The
+/// [`LaneBlock::take_failed`]), dropped, and not called again until [`LaneBlock::revive`] has made a new one. The
 /// generator of a lost lane stays where the panic left it.
 pub struct PerLane<E> {
     lanes: Vec<Lane<E>>,
     make: Box<MakeEnv<E>>,
+    counts: Arc<[Count]>,
+}
+
+/// Column of an observation that says how many items a text or a sequence has: its index and path, and the most that there are.
+#[derive(Debug)]
+struct Count {
+    column: usize,
+    path: String,
+    most: i64,
+}
+
+impl Count {
+    /// Panics if the row says another number of items than there can be: whoever reads them would read too many.
+    fn check(&self, obs: &[ColumnMut<'_>]) {
+        let given = obs.get(self.column).and_then(|column| column.as_ref().as_i64()?.first());
+        let (path, most) = (&self.path, self.most);
+        let fits = given.is_some_and(|given| (0..=most).contains(given));
+        assert!(fits, "observation `{path}` is {given:?}, must be a number of items from 0 to {most}");
+    }
 }
 
 type MakeEnv<E> = dyn Fn(&Options) -> Result<E, MakeError> + Send + Sync;
@@ -47,7 +67,15 @@ impl<E: Env> PerLane<E> {
             let (generator, options) = (Generator::seeded(0), options.clone());
             Ok(Lane { env: Some(env), failed: Cell::new(false), generator, options })
         });
-        Ok(Self { lanes: lanes.collect::<Result<_, _>>()?, make: Box::new(make) })
+        Ok(Self { lanes: lanes.collect::<Result<_, _>>()?, make: Box::new(make), counts: Arc::new([]) })
+    }
+
+    /// Has the lanes' observations be of this space: a lane that says a wrong number of items of a text or a sequence panics.
+    #[must_use]
+    pub fn observing(self, space: &ObservationSpace) -> Self {
+        let columns = space.columns();
+        let count = |(column, most)| Count { column, path: columns[column].0.clone(), most: most as i64 };
+        Self { counts: space.counts().into_iter().map(count).collect(), ..self }
     }
 }
 
@@ -88,7 +116,7 @@ fn discard<E>(env: E) {
     let _ = catch_unwind(AssertUnwindSafe(move || drop(env)));
 }
 
-impl<E: Env> BatchEnv for PerLane<E> {
+impl<E: Env> LaneBlock for PerLane<E> {
     fn lanes(&self) -> usize {
         self.lanes.len()
     }
@@ -115,58 +143,6 @@ impl<E: Env> BatchEnv for PerLane<E> {
         slot.env = Some(made.map_err(|error| error.in_lane(lane))?);
         slot.options.clone_from(options);
         Ok(())
-    }
-
-    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
-        let count = self.lanes.len();
-        let mut lost = LaneSet::NONE;
-        for lane in lanes & LaneSet::first(count) {
-            let mut obs = Rows::of(obs, lane, count);
-            let called = self.lanes[lane].call(|env, generator| env.reset(generator, obs.columns()));
-            lost.insert_if(lane, called.is_none());
-        }
-        lost
-    }
-
-    fn first_infos(&mut self, lanes: LaneSet, infos: &mut [ColumnMut<'_>]) -> LaneSet {
-        let count = self.lanes.len();
-        let mut lost = LaneSet::NONE;
-        for lane in lanes & LaneSet::first(count) {
-            let mut infos = Rows::of(infos, lane, count);
-            let called = self.lanes[lane].call(|env, _| env.first_infos(infos.columns()));
-            lost.insert_if(lane, called.is_none());
-        }
-        lost
-    }
-
-    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
-        let count = self.lanes.len();
-        let mut ended = Ended::default();
-        for (lane, slot) in self.lanes.iter_mut().enumerate() {
-            step.rewards[lane] = 0.0;
-            if step.skip.has(lane) {
-                continue;
-            }
-            let mut obs = Rows::of(step.obs, lane, count);
-            if step.reset.has(lane) {
-                if slot.call(|env, generator| env.reset(generator, obs.columns())).is_none() {
-                    ended.lost.insert(lane);
-                }
-                continue;
-            }
-            let mut infos = Rows::of(step.infos, lane, count);
-            let width = step.actions.len() / count;
-            let action = step.actions.slice(lane * width, (lane + 1) * width);
-            match slot.call(|env, generator| env.step(generator, action, obs.columns(), infos.columns())) {
-                Some(result) => {
-                    step.rewards[lane] = result.reward;
-                    ended.terminated.insert_if(lane, result.terminated);
-                    ended.truncated.insert_if(lane, result.truncated);
-                }
-                None => ended.lost.insert(lane),
-            }
-        }
-        ended
     }
 
     fn state_hash(&self, lane: usize) -> u32 {
@@ -234,6 +210,73 @@ impl<E: Env> BatchEnv for PerLane<E> {
 
     fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
         self.lanes[lane].ask(|env| env.text(columns)).unwrap_or(Err(RenderError::Lost))
+    }
+}
+
+impl<E: Env> BatchEnv for PerLane<E> {
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
+        let count = self.lanes.len();
+        let mut lost = LaneSet::NONE;
+        for lane in lanes & LaneSet::first(count) {
+            let mut obs = Rows::of(obs, lane, count);
+            let counts = &self.counts;
+            let called = self.lanes[lane].call(|env, generator| {
+                env.reset(generator, obs.columns());
+                counts.iter().for_each(|count| count.check(obs.columns()));
+            });
+            lost.insert_if(lane, called.is_none());
+        }
+        lost
+    }
+
+    fn first_infos(&mut self, lanes: LaneSet, infos: &mut [ColumnMut<'_>]) -> LaneSet {
+        let count = self.lanes.len();
+        let mut lost = LaneSet::NONE;
+        for lane in lanes & LaneSet::first(count) {
+            let mut infos = Rows::of(infos, lane, count);
+            let called = self.lanes[lane].call(|env, _| env.first_infos(infos.columns()));
+            lost.insert_if(lane, called.is_none());
+        }
+        lost
+    }
+
+    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
+        let count = self.lanes.len();
+        let mut ended = Ended::default();
+        for (lane, slot) in self.lanes.iter_mut().enumerate() {
+            step.rewards[lane] = 0.0;
+            if step.skip.has(lane) {
+                continue;
+            }
+            let mut obs = Rows::of(step.obs, lane, count);
+            if step.reset.has(lane) {
+                let begun = slot.call(|env, generator| {
+                    env.reset(generator, obs.columns());
+                    self.counts.iter().for_each(|count| count.check(obs.columns()));
+                });
+                if begun.is_none() {
+                    ended.lost.insert(lane);
+                }
+                continue;
+            }
+            let mut infos = Rows::of(step.infos, lane, count);
+            let width = step.actions.len() / count;
+            let action = step.actions.slice(lane * width, (lane + 1) * width);
+            let stepped = slot.call(|env, generator| {
+                let result = env.step(generator, action, obs.columns(), infos.columns());
+                self.counts.iter().for_each(|count| count.check(obs.columns()));
+                result
+            });
+            match stepped {
+                Some(result) => {
+                    step.rewards[lane] = result.reward;
+                    ended.terminated.insert_if(lane, result.terminated);
+                    ended.truncated.insert_if(lane, result.truncated);
+                }
+                None => ended.lost.insert(lane),
+            }
+        }
+        ended
     }
 }
 

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
-use rollhouse_core::{BadMethod, EnvSpec, MaskError, MethodSpec, Options};
+use rollhouse_core::{BadMethod, EnvSpec, LaneDeadlines, MaskError, MethodSpec, Options};
 
 use crate::dispatch::Target;
-use crate::{BatchEnv, Env, ImageSize, InstructionSet, PerLane, classic, echo, grid, test_envs};
+use crate::{
+    BatchEnv, BlockEnv, Env, ImageSize, InstructionSet, LateLanes, PerLane, classic, echo, grid, test_envs,
+};
 
 /// A table of envs by id. It is cheap to share; any thread may read it and register envs.
 ///
@@ -48,6 +50,7 @@ impl Registry {
             test_envs::masked(),
             test_envs::noise(),
             test_envs::orders(),
+            test_envs::squads(),
         ];
         let entries = entries.into_iter().map(|entry| (entry.spec.id.clone(), Arc::new(entry))).collect();
         Self { entries: RwLock::new(entries) }
@@ -122,7 +125,7 @@ pub fn is_for_tests(id: &str) -> bool {
 }
 
 type MakeBlock = dyn Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync;
-type MakeLate = dyn Fn(&[Options]) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> + Send + Sync;
+type MakeLate = dyn Fn(&[Options]) -> Result<Vec<Box<dyn LateLanes>>, MakeError> + Send + Sync;
 type TryOptions = dyn Fn(&[Options]) -> Result<(), MakeError> + Send + Sync;
 
 /// How the blocks of an env are made.
@@ -142,6 +145,7 @@ pub struct EnvEntry {
     seeds_itself: bool,
     try_options: Option<Box<TryOptions>>,
     drawn: Option<Drawn>,
+    deadlines: LaneDeadlines,
     constants: &'static [(&'static str, f64)],
     arguments: String,
 }
@@ -168,12 +172,12 @@ impl EnvEntry {
     /// share what steps them.
     pub fn late(
         spec: EnvSpec,
-        make: impl Fn(&[Options]) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> + Send + Sync + 'static,
+        make: impl Fn(&[Options]) -> Result<Vec<Box<dyn LateLanes>>, MakeError> + Send + Sync + 'static,
     ) -> Self {
         Self::made_by(spec, Make::Late(Box::new(make)))
     }
 
-    const fn made_by(spec: EnvSpec, make: Make) -> Self {
+    fn made_by(spec: EnvSpec, make: Make) -> Self {
         Self {
             spec,
             make,
@@ -182,6 +186,7 @@ impl EnvEntry {
             seeds_itself: false,
             try_options: None,
             drawn: None,
+            deadlines: LaneDeadlines::default(),
             constants: &[],
             arguments: String::new(),
         }
@@ -193,10 +198,10 @@ impl EnvEntry {
         spec: EnvSpec,
         make: impl Fn(&Options) -> Result<E, MakeError> + Send + Sync + 'static,
     ) -> Self {
-        let make = Arc::new(make);
+        let (make, space) = (Arc::new(make), spec.observation_space.clone());
         let entry = Self::new(spec, move |_, options| {
             let make = Arc::clone(&make);
-            Ok(Box::new(PerLane::new(options, move |options| make(options))?))
+            Ok(Box::new(PerLane::new(options, move |options| make(options))?.observing(&space)))
         });
         entry.with_drawn_options()
     }
@@ -213,7 +218,7 @@ impl EnvEntry {
         Self { bounded: true, draws_options: true, ..entry }
     }
 
-    /// Adds that the blocks take other options for each episode ([`BatchEnv::set_options`]), so that options may be
+    /// Adds that the blocks take other options for each episode ([`LaneBlock::set_options`]), so that options may be
     /// drawn.
     #[must_use]
     pub fn with_drawn_options(self) -> Self {
@@ -272,7 +277,7 @@ impl EnvEntry {
             error => error,
         };
         options.corners(BLOCK_LANES).chunks(BLOCK_LANES).try_for_each(|corners| {
-            let mut block = self.make_block(corners)?;
+            let mut block = self.make_any_block(InstructionSet::best(), corners)?;
             let mut corners = corners.iter().enumerate();
             corners.try_for_each(|(lane, corner)| block.set_options(lane, corner).map_err(refused))
         })
@@ -293,7 +298,13 @@ impl EnvEntry {
         }
     }
 
-    /// Adds that the env draws itself: [`BatchEnv::render`](crate::BatchEnv::render) gives images, which have the size
+    /// Adds the times that late lanes may take where they are waited for ([`BlockEnv::step_at_once`]). Engines have their own.
+    #[must_use]
+    pub fn with_deadlines(self, deadlines: LaneDeadlines) -> Self {
+        Self { deadlines, ..self }
+    }
+
+    /// Adds that the env draws itself: [`LaneBlock::render`](crate::LaneBlock::render) gives images, which have the size
     /// `size` where no other is asked for. `images_per_second` of them, one for each step, make up a second of a video.
     #[must_use]
     pub fn drawn(self, size: ImageSize, images_per_second: u32) -> Self {
@@ -356,8 +367,8 @@ impl EnvEntry {
         &self.spec
     }
 
-    /// Makes a block with one lane for each element of `options`, on the best instruction set that this machine has.
-    /// Its lanes have to be seeded, and reset or put into a state, before they are stepped.
+    /// Makes a block of lanes that finish within the call, one for each element of `options`, on the best instruction set
+    /// that this machine has. Its lanes have to be seeded, and reset or put into a state, before they are stepped.
     ///
     /// # Errors
     /// See [`MakeError`]. A panic of the env's own maker is not caught.
@@ -374,35 +385,54 @@ impl EnvEntry {
         set: InstructionSet,
         options: &[Options],
     ) -> Result<Box<dyn BatchEnv>, MakeError> {
-        if options.is_empty() || options.len() > BLOCK_LANES {
-            return Err(MakeError::Lanes { given: options.len() });
-        }
+        check_lanes(options)?;
         match &self.make {
             Make::Blocks(make) => make(set, options),
-            Make::Late(make) => make(options)?.pop().ok_or(MakeError::Lanes { given: options.len() }),
+            Make::Late(_) => Err(MakeError::Late),
         }
+    }
+
+    /// Makes a block of whatever lanes the env has, on a given instruction set.
+    ///
+    /// # Errors
+    /// See [`MakeError`].
+    pub fn make_any_block(&self, set: InstructionSet, options: &[Options]) -> Result<BlockEnv, MakeError> {
+        check_lanes(options)?;
+        self.make_blocks_on(set, options)?.pop().ok_or(MakeError::Lanes { given: options.len() })
     }
 
     /// Makes the blocks of as many lanes as `options` has elements, each but the last of [`BLOCK_LANES`] lanes. Lanes
     /// that a [`MakeError`] names are lanes of a block.
     ///
     /// # Errors
-    /// As [`EnvEntry::make_block_on`], but any number of lanes will do: without options there are no blocks.
+    /// As [`EnvEntry::make_block_on`], but any number of lanes will do, late ones too: without options there are no blocks.
     pub fn make_blocks_on(
         &self,
         set: InstructionSet,
         options: &[Options],
-    ) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> {
+    ) -> Result<Vec<BlockEnv>, MakeError> {
         match &self.make {
-            Make::Blocks(make) => options.chunks(BLOCK_LANES).map(|options| make(set, options)).collect(),
-            Make::Late(make) => make(options),
+            Make::Blocks(make) => {
+                options.chunks(BLOCK_LANES).map(|options| make(set, options).map(BlockEnv::Kernel)).collect()
+            }
+            Make::Late(make) => {
+                Ok(make(options)?.into_iter().map(|env| BlockEnv::Late(env, self.deadlines)).collect())
+            }
         }
     }
 
-    /// Returns whether the lanes finish when they finish ([`BatchEnv::late`](crate::BatchEnv::late)).
+    /// Returns whether the lanes finish when they finish ([`LateLanes`]).
     pub const fn is_late(&self) -> bool {
         matches!(self.make, Make::Late(_))
     }
+}
+
+/// Refuses another number of lanes than a block has.
+const fn check_lanes(options: &[Options]) -> Result<(), MakeError> {
+    if options.is_empty() || options.len() > BLOCK_LANES {
+        return Err(MakeError::Lanes { given: options.len() });
+    }
+    Ok(())
 }
 
 impl fmt::Debug for EnvEntry {
@@ -420,6 +450,9 @@ pub enum MakeError {
         /// Number of lanes that were asked for.
         given: usize,
     },
+    /// The lanes of the env finish when they finish, and lanes were asked for that finish within the call.
+    #[error("lanes of this env finish when they finish, not within the call that steps them")]
+    Late,
     /// An option has a value with which the env cannot work.
     #[error("option `{name}` of lane {lane} is {value}, must be {wanted}")]
     Option {

@@ -90,13 +90,13 @@ pub trait Env: Send {
     /// Puts the env into a state that [`Env::state`] gave.
     ///
     /// # Errors
-    /// As [`BatchEnv::set_state`](crate::BatchEnv::set_state).
+    /// As [`LaneBlock::set_state`](crate::LaneBlock::set_state).
     fn set_state(&mut self, state: &[f64]) -> Result<(), StateError> {
         let _ = state;
         Err(StateError::Unsupported)
     }
 
-    /// Calls a method that the spec lists and returns its answer; see [`BatchEnv::call`](crate::BatchEnv::call).
+    /// Calls a method that the spec lists and returns its answer; see [`LaneBlock::call`](crate::LaneBlock::call).
     ///
     /// # Errors
     /// See [`CallError`]; nothing has changed then.

@@ -1,6 +1,8 @@
 //! Tools for tests: a simulator whose lanes finish late, in an order of its own.
 
 use std::collections::BTreeMap;
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +14,7 @@ use rollhouse_core::{
 };
 
 use crate::{
-    BatchEnv, BlockStep, CallError, Collected, Ended, EnvEntry, Image, ImageSize, LateLanes, LateRows,
+    BatchEnv, BlockStep, CallError, Collected, EnvEntry, Image, ImageSize, LaneBlock, LateLanes, LateRows,
     MakeError, Post, RenderError, StateError,
 };
 
@@ -56,26 +58,71 @@ pub enum Misreport {
 /// A gate that a test opens and closes; it is made open.
 #[derive(Debug)]
 pub struct Gate {
-    closed: Mutex<bool>,
+    state: Mutex<GateState>,
     moved: Condvar,
+}
+
+#[derive(Debug)]
+struct GateState {
+    closed: bool,
+    /// Bells to ring once when it is opened.
+    bells: Vec<Arc<Bell>>,
+}
+
+/// A descriptor that is readable while it has been rung.
+#[derive(Debug)]
+struct Bell {
+    reader: PipeReader,
+    writer: PipeWriter,
+    rung: Mutex<bool>,
+}
+
+impl Bell {
+    fn new() -> Result<Self, MakeError> {
+        let (reader, writer) = pipe().map_err(|error| MakeError::Refused { source: error.into() })?;
+        Ok(Self { reader, writer, rung: Mutex::new(false) })
+    }
+
+    /// Rings it, or silences it.
+    fn ring(&self, rings: bool) {
+        let mut rung = self.rung.lock();
+        if rings != std::mem::replace(&mut *rung, rings) {
+            let moved = if rings { (&self.writer).write(&[1]) } else { (&self.reader).read(&mut [0]) };
+            assert_eq!(moved.ok(), Some(1), "a pipe of one byte");
+        }
+    }
 }
 
 impl Gate {
     /// Makes an open gate.
     pub const fn new() -> Self {
-        Self { closed: Mutex::new(false), moved: Condvar::new() }
+        Self { state: Mutex::new(GateState { closed: false, bells: Vec::new() }), moved: Condvar::new() }
     }
 
     /// Opens or closes it.
     pub fn close(&self, closed: bool) {
-        *self.closed.lock() = closed;
+        let mut state = self.state.lock();
+        state.closed = closed;
+        if !closed {
+            state.bells.drain(..).for_each(|bell| bell.ring(true));
+        }
         self.moved.notify_all();
+    }
+
+    /// Rings the bell once it is opened; returns whether it is closed.
+    fn ring_when_open(&self, bell: &Arc<Bell>) -> bool {
+        let mut state = self.state.lock();
+        if state.closed {
+            state.bells.retain(|known| !Arc::ptr_eq(known, bell));
+            state.bells.push(Arc::clone(bell));
+        }
+        state.closed
     }
 
     /// Waits until it is open, at most until `deadline`; returns whether it is.
     fn wait(&self, deadline: Instant) -> bool {
-        let mut closed = self.closed.lock();
-        !self.moved.wait_while_until(&mut closed, |closed| *closed, deadline).timed_out() || !*closed
+        let mut state = self.state.lock();
+        !self.moved.wait_while_until(&mut state, |state| state.closed, deadline).timed_out() || !state.closed
     }
 }
 
@@ -88,6 +135,8 @@ impl Default for Gate {
 /// The lanes of a session, which its blocks share: which may finish now.
 struct Loop {
     timing: Timing,
+    /// Whether info channels are written in rows that began an episode.
+    first_infos: bool,
     draws: u64,
     posted: Vec<LaneSet>,
     /// Posted lanes that the loop has been told to begin.
@@ -96,6 +145,11 @@ struct Loop {
 }
 
 impl Loop {
+    /// Returns whether a lane has finished that was not collected.
+    fn has_free(&self) -> bool {
+        self.free.iter().any(|free| !free.is_empty())
+    }
+
     /// Lets some of the lanes under way finish, at least one if any can; returns whether one did.
     fn turn(&mut self) -> bool {
         self.draws += 1;
@@ -131,13 +185,12 @@ struct Delayed {
     inner: Box<dyn BatchEnv>,
     number: usize,
     shared: Arc<Mutex<Loop>>,
+    bell: Arc<Bell>,
     steps: LaneSet,
     resets: LaneSet,
     actions: ColumnData,
     scratch: Vec<ColumnData>,
     infos: Vec<ColumnData>,
-    /// Whether info channels are written in rows that began an episode.
-    first_infos: bool,
     /// Lanes whose action was replaced by the default, and why rows of lanes were refused the last time.
     reported: (LaneSet, BTreeMap<usize, String>),
     rewards: Vec<f64>,
@@ -175,12 +228,13 @@ fn blocks(
     inner: &EnvEntry,
     timing: Timing,
     options: &[Options],
-) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> {
+) -> Result<Vec<Box<dyn LateLanes>>, MakeError> {
     let blocks = options.len().div_ceil(BLOCK_LANES);
     let none = || vec![LaneSet::NONE; blocks];
     let (posted, begun, free) = (none(), none(), none());
-    let shared = Arc::new(Mutex::new(Loop { timing, draws: 0, posted, begun, free }));
-    let spec = inner.spec();
+    let first_infos = inner.spec().has_first_infos();
+    let shared = Arc::new(Mutex::new(Loop { timing, first_infos, draws: 0, posted, begun, free }));
+    let (spec, bell) = (inner.spec(), Arc::new(Bell::new()?));
     let block = |(number, options): (usize, &[Options])| {
         let lanes = options.len();
         let zeros = |column: &ColumnSpec| ColumnData::zeros(column.dtype, lanes * column.elements());
@@ -188,19 +242,19 @@ fn blocks(
             inner: inner.make_block(options)?,
             number,
             shared: Arc::clone(&shared),
+            bell: Arc::clone(&bell),
             steps: LaneSet::NONE,
             resets: LaneSet::NONE,
             actions: zeros(&spec.action_column()),
             scratch: spec.obs_columns().iter().map(zeros).collect(),
             infos: spec.info_channels.iter().map(zeros).collect(),
-            first_infos: spec.has_first_infos(),
             reported: (LaneSet::NONE, BTreeMap::new()),
             rewards: vec![0.0; lanes],
             taken: [0; BLOCK_LANES],
             hung: LaneSet::NONE,
             refused: LaneSet::NONE,
             coming: [0; BLOCK_LANES],
-        }) as Box<dyn BatchEnv>)
+        }) as Box<dyn LateLanes>)
     };
     options.chunks(BLOCK_LANES).enumerate().map(block).collect()
 }
@@ -256,7 +310,7 @@ impl Delayed {
     }
 }
 
-impl BatchEnv for Delayed {
+impl LaneBlock for Delayed {
     fn lanes(&self) -> usize {
         self.inner.lanes()
     }
@@ -273,12 +327,6 @@ impl BatchEnv for Delayed {
         let given = self.inner.set_options(lane, options);
         self.refused.insert_if(lane, given.is_err());
         given
-    }
-    fn reset(&mut self, _: LaneSet, _: &mut [ColumnMut<'_>]) -> LaneSet {
-        panic!("the engine posts resets of late lanes");
-    }
-    fn step(&mut self, _: BlockStep<'_, '_>) -> Ended {
-        panic!("the engine posts steps of late lanes");
     }
     fn state_hash(&self, lane: usize) -> u32 {
         self.inner.state_hash(lane)
@@ -307,9 +355,6 @@ impl BatchEnv for Delayed {
         }
         back
     }
-    fn late(&mut self) -> Option<&mut dyn LateLanes> {
-        Some(self)
-    }
     fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
         self.inner.state(lane)
     }
@@ -330,11 +375,11 @@ impl BatchEnv for Delayed {
 impl LateLanes for Delayed {
     fn post(&mut self, post: Post<'_>) {
         let elements = self.actions.as_ref().len() / self.lanes();
-        let (given, wanted) = (post.actions, self.actions.as_ref());
-        assert_eq!((given.dtype(), given.len()), (wanted.dtype(), wanted.len()), "one action for each lane");
+        let (given, wanted) = (post.actions, (self.actions.as_ref().dtype(), self.actions.len()));
         let refused = (post.step | post.reset) & self.refused;
         assert!(refused.is_empty(), "lanes {refused:?} are posted whose options were refused");
         for lane in post.step {
+            assert_eq!((given.dtype(), given.len()), wanted, "one action for each lane");
             assert!(!(self.steps | self.resets).has(lane), "lane {lane} is under way");
             let action = given.slice(lane * elements, (lane + 1) * elements);
             assert!(self.actions.set_row(lane, elements, action), "actions of the spec's type");
@@ -371,8 +416,27 @@ impl LateLanes for Delayed {
         }
     }
 
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.bell.reader.as_fd())
+    }
+
+    fn arm(&mut self, now: Instant) -> Option<Instant> {
+        self.bell.ring(false);
+        let mut shared = self.shared.lock();
+        let closed = shared.timing.gate.is_some_and(|gate| gate.ring_when_open(&self.bell));
+        // What can finish does so while one sleeps.
+        if !closed && shared.turn() {
+            self.bell.ring(true);
+        }
+        let coming = self.coming.iter().any(|&asked| asked > 0);
+        (shared.has_free() || coming).then_some(now)
+    }
+
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {
-        let free = std::mem::take(&mut self.shared.lock().free[self.number]);
+        let (free, first_infos) = {
+            let shared = &mut *self.shared.lock();
+            (std::mem::take(&mut shared.free[self.number]), shared.first_infos)
+        };
         let (steps, resets) = (self.steps & free, self.resets & free);
         if free.is_empty() {
             return Collected::default();
@@ -392,14 +456,14 @@ impl LateLanes for Delayed {
         steps.into_iter().for_each(|lane| self.taken[lane] += 1);
         let lanes = self.inner.lanes();
         let mut lost = ended.lost & free;
-        if self.first_infos {
+        if first_infos {
             lost |= self.inner.first_infos(resets & !lost, &mut infos);
         }
         for lane in free & !lost {
             rows.rewards[lane] = self.rewards[lane];
             copy(rows.obs, &self.scratch, lane, lanes);
         }
-        for lane in if self.first_infos { free } else { steps } & !lost {
+        for lane in if first_infos { free } else { steps } & !lost {
             copy(rows.infos, &self.infos, lane, lanes);
         }
         self.report(rows.infos, steps & !lost);

@@ -4,9 +4,13 @@
 use crate::driver;
 
 use driver::{Actions, Driver, options};
-use rollhouse_core::{ColumnMut, ColumnRef, Determinism, GameResult, LaneSet, OptionValue, Options, Verdict};
+use rollhouse_core::{
+    ColumnMut, ColumnRef, CompositeSpace, Determinism, GameResult, LaneSet, OptionValue, Options, Space,
+    TextSpace, Verdict,
+};
 use rollhouse_env::{
-    BatchEnv, BlockStep, Ended, Env, Generator, InstructionSet, PerLane, Registry, StateError, StepResult,
+    BatchEnv, BlockStep, Ended, Env, Generator, InstructionSet, LaneBlock, PerLane, Registry, StateError,
+    StepResult,
 };
 
 /// Lane 1 of three panics at `panic_at`.
@@ -67,6 +71,69 @@ fn a_lane_that_has_failed_is_not_asked_how_its_episode_ended() {
     assert_eq!(block.state_hash(0), 0);
     assert!(block.verdict(0).is_none());
     assert_eq!(block.take_failed(), LaneSet::one(0));
+}
+
+/// An env that says so many characters of a text in its n-th row.
+struct Miscounting {
+    row: usize,
+    said: [i64; 3],
+}
+
+impl Miscounting {
+    fn show(&mut self, obs: &mut [ColumnMut<'_>]) {
+        obs[2].as_i64_mut().unwrap()[0] = self.said[self.row];
+        self.row += 1;
+    }
+}
+
+impl Env for Miscounting {
+    fn reset(&mut self, _: &mut Generator, obs: &mut [ColumnMut<'_>]) {
+        self.show(obs);
+    }
+
+    fn step(
+        &mut self,
+        _: &mut Generator,
+        _: ColumnRef<'_>,
+        obs: &mut [ColumnMut<'_>],
+        _: &mut [ColumnMut<'_>],
+    ) -> StepResult {
+        self.show(obs);
+        StepResult::default()
+    }
+
+    fn state_hash(&self) -> u32 {
+        0
+    }
+}
+
+/// Symptom: a plug-in's or a built-in env's number of items that there cannot be was shown as the nearest that can.
+/// Cause: nobody looked at it but the reader. Fix: a lane that says one panics, and is lost alone with that cause.
+#[test]
+fn a_lane_that_says_a_wrong_number_of_items_is_lost_alone() {
+    let text = CompositeSpace::from(TextSpace::new(0, 3, "ab".into()).unwrap());
+    let space = CompositeSpace::Tuple { spaces: vec![Space::discrete(2).into(), text.into()] }.into();
+    for (said, lost) in
+        [([0, 3, 3], [false; 3]), ([4, 0, 0], [true, true, true]), ([0, 3, -1], [false, false, true])]
+    {
+        let options = [Options::default(), Options::default()];
+        let which = std::sync::atomic::AtomicUsize::new(0);
+        let make = move |_: &Options| {
+            let first = which.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+            Ok(Miscounting { row: 0, said: if first { said } else { [1; 3] } })
+        };
+        let mut block = PerLane::new(&options, make).unwrap().observing(&space);
+        let (mut kind, mut codes, mut count) = ([0; 2], [0; 6], [0; 2]);
+        let obs = &mut [ColumnMut::I64(&mut kind), ColumnMut::U8(&mut codes), ColumnMut::I64(&mut count)];
+        let mut found = vec![block.reset(LaneSet::ALL, obs)];
+        for _ in 0..2 {
+            let (skip, reset, rewards) = (LaneSet::NONE, LaneSet::NONE, &mut [0.0; 2][..]);
+            let actions = ColumnRef::I64(&[0; 2]);
+            found.push(block.step(BlockStep { skip, reset, actions, obs, infos: &mut [], rewards }).lost);
+        }
+        let wanted = lost.map(|lost| if lost { LaneSet::one(0) } else { LaneSet::NONE });
+        assert_eq!(found, wanted, "{said:?}");
+    }
 }
 
 #[test]

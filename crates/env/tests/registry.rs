@@ -6,7 +6,9 @@ use crate::driver;
 use driver::{CLASSIC, options};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{EnvSource, LaneSet, OptionValue, Options};
-use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, RegisterError, Registry, is_for_tests};
+use rollhouse_env::{
+    BatchEnv, EnvEntry, InstructionSet, LaneBlock, MakeError, RegisterError, Registry, is_for_tests,
+};
 
 #[test]
 fn an_unknown_id_is_answered_with_the_nearest_ones() {
@@ -56,7 +58,7 @@ fn ids_are_sorted_and_every_one_can_be_made_with_defaults() {
 /// A block of no use, of an env from outside.
 struct Idle;
 
-impl BatchEnv for Idle {
+impl LaneBlock for Idle {
     fn lanes(&self) -> usize {
         1
     }
@@ -65,14 +67,17 @@ impl BatchEnv for Idle {
         rollhouse_core::Start::default()
     }
     fn restore(&mut self, _: usize, _: rollhouse_core::Start) {}
+    fn state_hash(&self, _: usize) -> u32 {
+        0
+    }
+}
+
+impl BatchEnv for Idle {
     fn reset(&mut self, _: LaneSet, _: &mut [rollhouse_core::ColumnMut<'_>]) -> LaneSet {
         LaneSet::NONE
     }
     fn step(&mut self, _: rollhouse_env::BlockStep<'_, '_>) -> rollhouse_env::Ended {
         rollhouse_env::Ended::default()
-    }
-    fn state_hash(&self, _: usize) -> u32 {
-        0
     }
 }
 

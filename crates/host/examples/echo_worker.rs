@@ -1,6 +1,6 @@
 //! A worker that does what it is told, for trying and testing a host.
 //!
-//! Its arguments are the host's process id and nothing else. A hello of "never" makes it hang before it is
+//! Its argument is the host's process id, or the folder in which a host listens; then a second one may be a place. A hello of "never" makes it hang before it is
 //! ready, one of "refuse" makes it end. One of "connect" makes it say twice that it tries to connect before it is ready, one
 //! of "connect for ever" three times before it hangs.
 
@@ -32,8 +32,14 @@ fn main() -> ExitCode {
 }
 
 fn work() -> Result<ExitCode, LinkError> {
-    let host = std::env::args().nth(1).and_then(|id| id.parse().ok());
-    let mut link = Link::open(host.ok_or(LinkError::Protocol("no process id of the host"))?)?;
+    let told = std::env::args().nth(1).ok_or(LinkError::Protocol("no process id of the host"))?;
+    let mut link = match told.parse() {
+        Ok(host) => Link::open(host)?,
+        Err(_) => {
+            let place = std::env::args().nth(2).and_then(|place| place.parse().ok());
+            Link::connect(std::path::Path::new(&told), place)?
+        }
+    };
     match link.hello() {
         b"never" => hang(),
         b"refuse" => {

@@ -7,16 +7,17 @@ use rollhouse_core::LaneDeadlines;
 
 use crate::connect_watch::ConnectWatch;
 use crate::launcher::Launcher;
+use crate::worker_socket::WorkerSocket;
 
 /// Maximum number of workers of one host. Each has five descriptors, a sixth if its output is kept, and a memory with two
 /// areas of [`crate::INLINE_BYTES`], which take memory only where they are used.
 pub const MAX_WORKERS: usize = 1024;
 
-/// Configuration of a host: how workers are started and how long things may take.
+/// Configuration of a host: where workers come from and how long things may take.
 #[derive(Debug)]
 pub struct HostConfig {
-    /// Program that each worker runs.
-    pub program: Program,
+    /// Where the workers come from.
+    pub source: WorkerSource,
     /// First message for each worker, which [`crate::Link::hello`] returns there. Their number is the number of
     /// workers.
     pub hellos: Vec<Vec<u8>>,
@@ -38,6 +39,17 @@ pub struct HostConfig {
     /// Maximum number of bytes in an answer of a worker, to its hello or to a command, up to
     /// [`MAX_MESSAGE_BYTES`](crate::MAX_MESSAGE_BYTES). A worker that gives a longer one is lost before any of it is read.
     pub max_answer_bytes: usize,
+}
+
+/// Where workers come from.
+#[derive(Debug)]
+pub enum WorkerSource {
+    /// The host starts processes, each of which runs this program.
+    Program(Program),
+    /// Others start them, and they connect to this socket ([`Link::connect`](crate::Link::connect)). The launch deadline is
+    /// the time from when a place is free until a program has taken it and is ready. The host ends no process of them: one
+    /// whose lanes are lost is disconnected.
+    Socket(WorkerSocket),
 }
 
 /// A program to run. It is executed, never forked, in a process group of its own; its standard input is the

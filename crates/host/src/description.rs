@@ -219,13 +219,7 @@ impl Description {
         // What carries an action of several columns is a level above them.
         let action = made.action.space(1).map_err(of("action"))?;
         check_size(&action).map_err(of("action"))?;
-        let action = match action {
-            ObservationSpace::Plain(space) => space,
-            ObservationSpace::Composite(parts) => {
-                let carrier = BoxSpace::of_parts(parts).map_err(|error| error.to_string());
-                Space::Box(carrier.map_err(of("action"))?)
-            }
-        };
+        let action = carried(action).map_err(of("action"))?;
         // A limit of no steps is none.
         let max_episode_steps = made.max_episode_steps.filter(|&limit| limit > 0);
         let draws = made.render_mode.as_deref() == Some("rgb_array");
@@ -262,6 +256,16 @@ impl Description {
             methods,
             reports: Reports { actions: reports_actions, step_columns },
         })
+    }
+}
+
+/// Returns the space of one column, which carries values of several as one.
+fn carried(space: ObservationSpace) -> Result<Space, String> {
+    match space {
+        ObservationSpace::Plain(space) => Ok(space),
+        ObservationSpace::Composite(parts) => {
+            BoxSpace::of_parts(parts).map(Space::Box).map_err(|error| error.to_string())
+        }
     }
 }
 
@@ -419,9 +423,7 @@ impl Node {
         let (Some(item), None) = (items.next(), items.next()) else {
             return Err("a Sequence without the space of its items".to_owned());
         };
-        let ObservationSpace::Plain(item) = item.space(depth + 1)? else {
-            return Err("a Sequence of items of several columns".to_owned());
-        };
+        let item = carried(item.space(depth + 1)?)?;
         let space = SequenceSpace::new(item, self.maximum, self.stack);
         space.map(CompositeSpace::from).map_err(|error| error.to_string())
     }
@@ -587,7 +589,7 @@ mod tests {
             (text.replace(":1", ":5"), TWO, "texts of 5 to 4 characters"),
             (sequence.replace(TWO, ""), TWO, "without the space of its items"),
             (sequence.replace(":3", ":0"), TWO, "at most 0 items"),
-            (sequence.replace(TWO, text), TWO, "of several columns"),
+            (sequence.replace(TWO, text), TWO, "have texts or sequences among them"),
             (text.to_owned(), long.as_str(), "4194306 elements"),
         ] {
             let error = read(&observation, action).unwrap_err().to_string();

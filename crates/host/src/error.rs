@@ -4,6 +4,7 @@ use std::io;
 
 use crate::config::MAX_WORKERS;
 use crate::message::MAX_MESSAGE_BYTES;
+use crate::worker_socket::JoinRefusal;
 
 /// Reason for which the host could not do what it was asked. The loss of a worker is no error but an event.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,9 @@ pub enum LinkError {
     /// A message is longer than [`MAX_MESSAGE_BYTES`].
     #[error("a message of {0} bytes is longer than the limit of {MAX_MESSAGE_BYTES} bytes")]
     TooLong(u64),
+    /// The host does not take this program as a worker.
+    #[error("the host refused this worker: {0}")]
+    Refused(#[from] JoinRefusal),
     /// The host sent something that makes no sense at this point; the text says what.
     #[error("the link broke: {0}")]
     Protocol(&'static str),

@@ -3,25 +3,26 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::{Patience, SharedMemory};
 use rollhouse_core::{DeadlineSettings, LaneDeadlines};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::info;
 
 use crate::census::Counting;
-use crate::config::{HostConfig, MAX_WORKERS, Program};
+use crate::config::{HostConfig, MAX_WORKERS, WorkerSource};
 use crate::connect_watch::{ConnectWatch, Tries};
 use crate::control::{DATA_OFFSET, INLINE_BYTES, Lines, Payload, new_memory};
 use crate::error::HostError;
 use crate::launcher::Launcher;
 use crate::link::{QUIET_TIME, ring, silence};
-use crate::log::Log;
 use crate::message::{self, MAX_MESSAGE_BYTES, Tag};
+use crate::poller::{Poller, Sign};
 use crate::process::Process;
 use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
-use crate::worker_slot::{AtStart, Memories, WorkerSlot, new_bell};
+use crate::worker_slot::{AtStart, Memories, WorkerSlot};
+use crate::worker_socket::Place;
 
 /// Worker processes and the memory that each of them shares with this one.
 ///
@@ -35,13 +36,12 @@ pub struct Host {
     connect_watch: ConnectWatch,
     /// The workers' place in a census, if they are counted.
     counting: Option<Counting>,
-    program: Program,
+    source: WorkerSource,
     slots: Vec<WorkerSlot>,
     max_answer_bytes: usize,
     /// Bytes of the caller in the memory of each worker; `None` while nothing is shared.
     shared: Option<usize>,
-    /// Bell that workers ring when this side sleeps for their replies.
-    bell: OwnedFd,
+    poller: Poller,
     patience: Patience,
     started: Instant,
     owner: u32,
@@ -135,10 +135,20 @@ impl Host {
             return Err(HostError::Workers(workers));
         }
         let seed = RandomState::new().hash_one(std::process::id());
+        let joining = match &config.source {
+            WorkerSource::Program(_) => None,
+            WorkerSource::Socket(socket) => Some(socket.descriptor()),
+        };
+        let poller = Poller::new(joining)?;
+        let max_launching = match &config.source {
+            WorkerSource::Program(_) => config.launcher.max_launching(),
+            // All places are open at once.
+            WorkerSource::Socket(_) => workers,
+        };
         let mut host = Self {
             supervisor: Supervisor::new(
                 workers,
-                config.launcher.max_launching(),
+                max_launching,
                 (config.launch_deadline, config.connect_deadline),
                 seed,
             ),
@@ -146,11 +156,11 @@ impl Host {
             launcher: config.launcher,
             connect_watch: config.connect_watch,
             counting: None,
-            program: config.program,
+            source: config.source,
             slots: config.hellos.iter().map(|hello| WorkerSlot::new(hello)).collect::<Result<_, _>>()?,
             max_answer_bytes: config.max_answer_bytes,
             shared: None,
-            bell: new_bell()?,
+            poller,
             patience: Patience::among(workers + 1),
             started: Instant::now(),
             owner: std::process::id(),
@@ -222,7 +232,7 @@ impl Host {
 
     /// Returns the process id of a worker that has a process.
     pub fn process_id(&self, worker: usize) -> Option<u32> {
-        self.slots[worker].process.as_ref().map(Process::id)
+        self.slots[worker].process_id()
     }
 
     /// Gives an idle worker a command, to be answered within `timeout` (`None` waits for ever). A worker that does not
@@ -260,6 +270,7 @@ impl Host {
             ring(&slot.bell)?;
         }
         let now = self.started.elapsed();
+        self.poller.posted = now;
         let actions = self.supervisor.on(now, worker, Event::Posted(timeout.map(|timeout| now + timeout)));
         self.act(actions);
         Ok(())
@@ -310,6 +321,7 @@ impl Host {
         self.check_usable()?;
         let begun = self.started.elapsed();
         let deadline = timeout.map(|timeout| begun + timeout);
+        self.disarm()?;
         let mut look_again = awaited.seen.map(|_| awaited.from);
         self.collect();
         if timeout != Some(Duration::ZERO) && !self.is_satisfied(awaited) {
@@ -328,7 +340,8 @@ impl Host {
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return Ok(Waited::TimedOut);
             }
-            let wake = [deadline, self.supervisor.next_due(), look_again].into_iter().flatten().min();
+            let wake = [deadline, self.supervisor.next_due(), self.socket_due(), look_again];
+            let wake = wake.into_iter().flatten().min();
             if !self.watch(wake.map(|wake| wake.saturating_sub(now)), awaited)? {
                 return Ok(Waited::Interrupted);
             }
@@ -389,13 +402,15 @@ impl Host {
         let deadline = Instant::now() + grace;
         let mut ending = Vec::new();
         for (worker, slot) in self.slots.iter_mut().enumerate() {
-            let Some(process) = slot.process.take() else { continue };
+            self.poller.remove(slot);
             slot.counted = None;
-            if self.supervisor.state(worker) == WorkerState::Idle {
-                process.ends_within(deadline.saturating_duration_since(Instant::now()));
+            if let Some(process) = slot.process.take() {
+                if self.supervisor.state(worker) == WorkerState::Idle {
+                    process.ends_within(deadline.saturating_duration_since(Instant::now()));
+                }
+                ending.push(process);
             }
-            ending.push(process);
-            (slot.socket, slot.launching, slot.tries) = (None, None, None);
+            (slot.socket, slot.guest, slot.launching, slot.tries) = (None, None, None, None);
         }
         Process::end_all(ending);
         self.show_tries();
@@ -528,36 +543,17 @@ impl Host {
     }
 
     fn poll(&mut self, patience: Option<Duration>) -> Result<bool, HostError> {
-        let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
-        let mut watched = Vec::new();
-        for (worker, slot) in self.slots.iter().enumerate() {
-            if let (Some(process), Some(socket)) = (&slot.process, &slot.socket) {
-                let starting = self.is_starting(worker);
-                let at = fds.len();
-                fds.push(PollFd::from_borrowed_fd(process.descriptor(), PollFlags::IN));
-                fds.push(PollFd::new(socket, if starting { PollFlags::IN } else { PollFlags::empty() }));
-                let said = process.log().and_then(Log::descriptor);
-                watched.push((worker, at, said.is_some()));
-                fds.extend(said.map(|said| PollFd::from_borrowed_fd(said, PollFlags::IN)));
+        let Some(signs) = self.poller.sleep(self.slots.len(), patience)? else { return Ok(false) };
+        if signs.bell {
+            silence(&self.poller.bell);
+        }
+        for (worker, Sign { ended, spoke, printed, printed_last }) in signs.workers {
+            if printed_last {
+                self.poller.remove_output(&self.slots[worker]);
             }
-        }
-        let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
-        match poll(&mut fds, patience.as_ref()) {
-            Err(rustix::io::Errno::INTR) => return Ok(false),
-            result => result?,
-        };
-        let told: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if told[0] {
-            silence(&self.bell);
-        }
-        for (worker, at, listening) in watched {
-            if listening
-                && told[at + 2]
-                && let Some(process) = &mut self.slots[worker].process
-            {
+            if printed && let Some(process) = &mut self.slots[worker].process {
                 process.drain_log();
             }
-            let (ended, spoke) = (told[at], told[at + 1]);
             if spoke && self.is_starting(worker) {
                 self.hear(worker);
             } else if ended || spoke {
@@ -565,7 +561,81 @@ impl Host {
                 self.died(worker, "it ended".to_owned());
             }
         }
+        if signs.joining {
+            self.admit();
+        }
         Ok(true)
+    }
+
+    /// Returns the descriptor that is readable while something has happened to a worker that was not looked at. It is
+    /// closed with the last handle to it, and tells nothing any more once the host has ended.
+    pub(crate) const fn descriptor(&self) -> &Arc<OwnedFd> {
+        self.poller.descriptor()
+    }
+
+    /// Has workers ring for one who sleeps on [`Host::descriptor`], until something is waited for here. Does not block.
+    /// Returns the time at which to wait again at the latest: `now` if there is something to take, or `seen` holds, which
+    /// is asked after workers know of the sleeper.
+    ///
+    /// What workers publish of the first millisecond of a command rings nobody ([`Host::wait_or`]). Where something may be
+    /// `unheard` of, the time is that of the next look for it.
+    pub(crate) fn arm(&mut self, now: Instant, seen: &Seen<'_>, unheard: bool) -> Option<Instant> {
+        self.check_usable().ok()?;
+        self.poller.armed = true;
+        let busy: Vec<usize> = self.busy().collect();
+        self.want_bells(&busy, true);
+        if !self.events.is_empty()
+            || busy.iter().any(|&worker| self.has_replied(worker))
+            || seen(self.memories())
+        {
+            return Some(now);
+        }
+        let since = now.saturating_duration_since(self.started);
+        let age = since.saturating_sub(self.poller.posted);
+        let look =
+            unheard.then(|| if age < QUIET_TIME { self.poller.posted + QUIET_TIME } else { since + age });
+        let due = [self.supervisor.next_due(), self.socket_due(), look].into_iter().flatten().min()?;
+        Some(self.started + due)
+    }
+
+    /// Looks at what has happened to workers while one slept on the descriptor.
+    fn disarm(&mut self) -> Result<(), HostError> {
+        if std::mem::take(&mut self.poller.armed) {
+            let all: Vec<usize> = (0..self.slots.len()).collect();
+            self.want_bells(&all, false);
+            self.poll(Some(Duration::ZERO))?;
+            self.look_at_tries();
+        }
+        Ok(())
+    }
+
+    /// Gives programs that have connected their places.
+    fn admit(&mut self) {
+        use WorkerState as S;
+        let WorkerSource::Socket(socket) = &mut self.source else { return };
+        let place = |(worker, slot): (usize, &WorkerSlot)| {
+            let place = match self.supervisor.state(worker) {
+                S::Launching if slot.socket.is_none() => Place::Free,
+                S::Dormant | S::Queued | S::BackOff => Place::Coming,
+                S::Failed => Place::GivenUp,
+                S::Launching | S::Connecting | S::Idle | S::Busy => Place::Taken,
+            };
+            (place, slot.process_id())
+        };
+        let places: Vec<_> = self.slots.iter().enumerate().map(place).collect();
+        for (worker, guest) in socket.admit(self.started.elapsed(), &places) {
+            info!(worker, process = guest.process, "a program has become a worker");
+            let taken = self.slots[worker].take(guest);
+            if let Err(error) = taken.and_then(|()| self.poller.add(worker, &self.slots[worker])) {
+                self.died(worker, format!("it could not be given its hello: {error}"));
+            }
+        }
+    }
+
+    /// Returns the time at which something is due at the socket, if workers connect to one.
+    fn socket_due(&self) -> Option<Duration> {
+        let WorkerSource::Socket(socket) = &self.source else { return None };
+        socket.next_due()
     }
 
     /// Takes the message of a worker that is being started.
@@ -590,6 +660,9 @@ impl Host {
                 let actions = self.supervisor.on(self.started.elapsed(), worker, Event::Ready);
                 self.events.push_back(WorkerEvent::Ready { worker, answer, left: None });
                 self.act(actions);
+                if let Err(error) = self.poller.expect_nothing(worker, &self.slots[worker]) {
+                    self.died(worker, format!("its connection cannot be watched: {error}"));
+                }
             }
             Err(what) => self.died(worker, what),
         }
@@ -630,7 +703,7 @@ impl Host {
         if self.slots[worker].attached || self.supervisor.state(worker) != WorkerState::Idle {
             return None;
         }
-        match self.slots[worker].attach(bytes, workers, &self.bell) {
+        match self.slots[worker].attach(bytes, workers, &self.poller.bell) {
             Ok(left) => left.map(|memory| (memory, DATA_OFFSET)),
             Err(error) => {
                 self.died(worker, format!("it could not be given its memory: {error}"));
@@ -652,6 +725,10 @@ impl Host {
     fn tick(&mut self) {
         let actions = self.supervisor.tick(self.started.elapsed());
         self.act(actions);
+        // A place may have become free for one that waits, or one has waited for too long.
+        if self.socket_due().is_some() {
+            self.admit();
+        }
     }
 
     fn act(&mut self, actions: Vec<Action>) {
@@ -663,7 +740,8 @@ impl Host {
             match action {
                 Action::Launch(worker) => self.launch(worker),
                 Action::Lose { worker, cause, restart } => {
-                    let tries = self.slots[worker].tries;
+                    let (tries, guest) = (self.slots[worker].tries, self.slots[worker].guest.is_some());
+                    self.poller.remove(&self.slots[worker]);
                     let (ended, said) = self.slots[worker].end();
                     self.show_tries();
                     let mut detail = match (&what, cause) {
@@ -674,9 +752,15 @@ impl Host {
                             let late = self.killed_after(time, set);
                             format!("{late}, as it tried to connect, after {retries} retries")
                         }
+                        (_, Cause::LaunchTimedOut) if let WorkerSource::Socket(socket) = &self.source => {
+                            let time = self.supervisor.launch_deadline().unwrap_or_default();
+                            let folder = socket.folder().display();
+                            format!("no program took its place at {folder} and was ready within {time:?}")
+                        }
                         (_, Cause::LaunchTimedOut) => {
                             self.killed_after(self.supervisor.launch_deadline(), |names| names.launch)
                         }
+                        (_, Cause::Hung) if guest => "disconnected at its deadline".to_owned(),
                         (_, Cause::Hung) => "killed at its deadline".to_owned(),
                         (Some(what), Cause::Died) => {
                             ended.map_or_else(|| what.clone(), |ended| format!("{what}: {ended}"))
@@ -700,13 +784,18 @@ impl Host {
     }
 
     fn launch(&mut self, worker: usize) {
+        let WorkerSource::Program(program) = &self.source else {
+            // Its place is free; who takes it is seen at the socket.
+            return;
+        };
         let Some(launching) = self.launcher.begin() else {
             let now = self.started.elapsed();
             let none = self.supervisor.on(now, worker, Event::NoRoom(now + ROOM_RETRY));
             return self.act(none);
         };
         self.slots[worker].launching = Some(launching);
-        if let Err(error) = self.slots[worker].start(&self.program) {
+        let started = self.slots[worker].start(program);
+        if let Err(error) = started.and_then(|()| self.poller.add(worker, &self.slots[worker])) {
             self.died(worker, format!("it could not be started: {error}"));
         }
     }

@@ -13,6 +13,10 @@
 //!   wait     reply line   ◀───────── mapping ────────────  Link::reply
 //! ```
 //!
+//! A program that others have started may be a worker, too: it connects to a [`WorkerSocket`] in a folder that nobody else
+//! can enter, shows the key that lies there, and is sent HELLO ([`Link::connect`]). Who is refused is sent why
+//! ([`JoinRefusal`]). Nobody ends it: a worker that is given up, or whose host ends, is disconnected.
+//!
 //! Commands and replies are a number and bytes, whose meaning is the caller's. Nothing here needs the program
 //! that runs inside the worker: a node hosts Python workers through this crate without an interpreter of its
 //! own.
@@ -26,6 +30,10 @@
 //!
 //! [`OwnWorkers`] are workers of the process's own, which it trusts as itself and which say more than rows. No node has
 //! them.
+//!
+//! All of them are workers of one `WorkerPool` (`pool.rs`), which starts, commands, awaits and ends them and counts their
+//! losses. Its protocol says what commands have and what is known of the lanes: `LaneProtocol` with the messages of Python
+//! workers or of one's own, and `BlockProtocol` of plug-ins. `WorkerBlock` makes lanes of any of them.
 //!
 //! Hosts that are given clones of one [`Launcher`] share its bound on concurrent launches.
 //!
@@ -43,8 +51,8 @@
 //! | watch | thread `rollhouse-watch` of the worker process | ends with the process | ends the process and what it started, as it does when the parent is gone |
 //!
 //! Not a goal: other operating systems than Linux. Start reading at [`Supervisor`], which decides, then [`Host`], which
-//! acts; for Python envs at [`PythonHost`], then `workforce.rs`, which has the states of a lane; for plug-ins at
-//! [`PluginHost`], then `plugin/workers.rs`.
+//! acts; then `pool.rs`; for Python envs at [`PythonHost`], then `workforce.rs`, which has the states of a lane; for plug-ins
+//! at [`PluginHost`], then `plugin/blocks.rs`.
 #![forbid(unsafe_code)]
 
 mod census;
@@ -63,6 +71,8 @@ mod link;
 mod log;
 mod message;
 mod plugin;
+mod poller;
+mod pool;
 mod process;
 mod provider;
 mod python;
@@ -74,20 +84,22 @@ mod supervisor;
 mod try_out;
 mod worker_block;
 mod worker_slot;
+mod worker_socket;
 mod workforce;
 
 pub use census::{Census, Counted, Holder, MAX_LOOKED_AT};
 pub use children::{adopt_orphans, reap_orphans};
-pub use config::{Environment, HostConfig, MAX_WORKERS, Output, Program};
+pub use config::{Environment, HostConfig, MAX_WORKERS, Output, Program, WorkerSource};
 pub use connect_watch::{Connect, ConnectWatch};
 pub use control::INLINE_BYTES;
 pub use description::{DescriptionError, Refusal, RefusalKind, check_options};
 pub use error::{HostError, LinkError};
 pub use host::{Host, Reply, Until, Waited, WorkerEvent};
 pub use launcher::Launcher;
-pub use link::{Command, Link, MAX_TOLD};
+pub use link::{Command, HELLO_WITHIN, Link, MAX_TOLD};
 pub use message::MAX_MESSAGE_BYTES;
 pub use plugin::{PluginHost, serve_plugin};
+pub use pool::Gone;
 pub use provider::{EnvProvider, EnvProviders, EnvRequest, InfoRequest, LearnError, LearnReason, LearnedEnv};
 pub use python::{PythonError, PythonHost};
 pub use record::Places;
@@ -96,4 +108,5 @@ pub use remarks::{BadInfo, MAX_INFO_BYTES, MAX_INFOS};
 pub use supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
 pub use try_out::TryOutError;
 pub use worker_slot::Memories;
-pub use workforce::{Answers, Gone, OwnWorkers, Said, Why};
+pub use worker_socket::{JOIN_WITHIN, JoinRefusal, MAX_JOINING, WorkerSocket};
+pub use workforce::{Answers, OwnWorkers, Said, Why};

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::{Patience, SharedColumns, SharedMemory};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, getpgrp, getpid, getppid, kill_process_group};
 
 use crate::control::{DATA_OFFSET, INLINE_BYTES, Lines, Payload};
@@ -16,10 +17,11 @@ use crate::descendants::{Mark, Root, kill_descendants};
 use crate::error::LinkError;
 use crate::message::{self, MAX_MESSAGE_BYTES, Message, Received, Tag};
 use crate::process::watched;
+use crate::worker_socket::{self, JOIN_WITHIN, JoinRefusal};
 
-/// Connection of a worker process to the host that started it.
+/// Connection of a worker process to its host.
 ///
-/// While it exists, a thread of its own watches the host: when the host ends or hangs up, the worker and all that it
+/// While one exists that was opened by a process of the host's, a thread of its own watches the host: when the host ends or hangs up, the worker and all that it
 /// started are killed at once, whatever its other threads are doing.
 #[derive(Debug)]
 pub struct Link {
@@ -63,6 +65,39 @@ impl Link {
         let null = std::fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdin(null)?;
         watch(host, Arc::clone(&socket))?;
+        Self::begin(socket)
+    }
+
+    /// Connects to the host that listens in `folder` ([`WorkerSource::Socket`](crate::WorkerSource::Socket)) and waits for
+    /// the first message: this process was not started by the host, and nothing here ends it. When the host ends, hangs up
+    /// or gives it up, [`Link::receive`] fails. `place` is the number of the worker that it becomes; `None` is any that is
+    /// free. Blocks for at most [`HELLO_WITHIN`] until the host listens, and as long until it answers.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`]; [`LinkError::Os`], also for a folder that others may enter; else as for [`Link::open`].
+    pub fn connect(folder: &Path, place: Option<usize>) -> Result<Self, LinkError> {
+        let deadline = Instant::now() + HELLO_WITHIN;
+        let socket = loop {
+            match worker_socket::join(folder, place) {
+                Ok(socket) => break Arc::new(socket),
+                // The host may be started after its workers.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+                        && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(KNOCK_PAUSE);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let patience = Timespec::try_from(HELLO_WITHIN).ok();
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], patience.as_ref())? {
+            0 => Err(LinkError::Protocol("the host did not answer in time")),
+            _ => Self::begin(socket),
+        }
+    }
+
+    fn begin(socket: Arc<OwnedFd>) -> Result<Self, LinkError> {
         let mut message = receive_message(&socket, Tag::Hello)?;
         let hello = message.descriptors.pop().ok_or(LinkError::Protocol("a hello without its bytes"))?;
         Ok(Self { socket, hello: message::unstash(hello, MAX_MESSAGE_BYTES)?, told: 0, attached: None })
@@ -256,6 +291,9 @@ pub(crate) fn silence(bell: &OwnedFd) {
 fn receive_message(socket: &OwnedFd, wanted: Tag) -> Result<Message, LinkError> {
     match message::receive(socket, true)? {
         Received::Message(message) if message.tag == wanted => Ok(message),
+        Received::Message(Message { tag: Tag::Refused, number, .. }) => {
+            Err(JoinRefusal::of_number(number).map_or(LinkError::HostGone, LinkError::Refused))
+        }
         Received::Message(_) => Err(LinkError::Protocol("a message out of turn")),
         Received::Nothing | Received::Closed => Err(LinkError::HostGone),
     }
@@ -307,6 +345,10 @@ fn end_all(host: u32, mark: Option<&Mark>) {
 pub(crate) const QUIET_TIME: Duration = Duration::from_millis(1);
 /// Maximum number of messages that tell of connecting before a worker is ready.
 pub const MAX_TOLD: u32 = 160;
+/// Pause between two tries to connect to a host that does not listen yet.
+const KNOCK_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum time that a program waits for a host to listen, and then for its answer.
+pub const HELLO_WITHIN: Duration = JOIN_WITHIN.saturating_mul(6);
 const NOT_READY: LinkError = LinkError::Protocol("a command before the worker was ready");
 /// Events for the end of the connection. The set is empty because poll reports errors and hang-ups without being asked.
 const HUNG_UP: PollFlags = PollFlags::empty();

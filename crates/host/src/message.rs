@@ -33,7 +33,24 @@ pub(crate) enum Tag {
     Payload,
     /// Message from a worker that is not ready to its host: it has tried so many times to connect, and tries again.
     Connecting,
+    /// First message of a program that the host has not started: it wants the place of that number, and shows the key.
+    Join,
+    /// Answer to a program that does not become a worker. The number says why.
+    Refused,
 }
+
+/// What a program sends first that wants to become a worker.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Join {
+    /// Number of its place, or [`ANY_PLACE`].
+    pub(crate) place: u64,
+    pub(crate) key: [u8; KEY_BYTES],
+}
+
+/// Number that stands for any place.
+pub(crate) const ANY_PLACE: u64 = u64::MAX;
+/// Bytes of the key that such a program shows.
+pub(crate) const KEY_BYTES: usize = 32;
 
 /// Message with its number and descriptors.
 #[derive(Debug)]
@@ -68,9 +85,7 @@ pub(crate) fn send(
     number: u64,
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut bytes = [0; HEADER_BYTES];
-    bytes[..8].copy_from_slice(&(tag as u64).to_ne_bytes());
-    bytes[8..].copy_from_slice(&number.to_ne_bytes());
+    let bytes = header(tag, number);
     let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -90,12 +105,15 @@ pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let waiting = if block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+    let mut reset = false;
     let received = loop {
         let flags = waiting | RecvFlags::CMSG_CLOEXEC;
         match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
             Ok(received) => break received,
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => return Ok(Received::Nothing),
+            // The other side left something unread as it closed its end; what it sent before comes after that.
+            Err(rustix::io::Errno::CONNRESET) if !std::mem::replace(&mut reset, true) => {}
             Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Closed),
             Err(error) => return Err(error.into()),
         }
@@ -109,12 +127,9 @@ pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
             descriptors.extend(fds);
         }
     }
-    let [tag, number] = [&bytes[..8], &bytes[8..]].map(|half| {
-        let mut word = [0; 8];
-        word.copy_from_slice(half);
-        u64::from_ne_bytes(word)
-    });
-    let tags = [Tag::Hello, Tag::Ready, Tag::Attach, Tag::Payload, Tag::Connecting];
+    let [tag, number] = [word(&bytes[..8]), word(&bytes[8..])];
+    // A worker does not join again.
+    let tags = [Tag::Hello, Tag::Ready, Tag::Attach, Tag::Payload, Tag::Connecting, Tag::Refused];
     let tag = tags.into_iter().find(|&t| t as u64 == tag);
     match tag {
         Some(tag) if received.bytes == HEADER_BYTES => {
@@ -122,6 +137,46 @@ pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
         }
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a message of an unknown kind")),
     }
+}
+
+/// Sends what a program sends first that wants to become a worker. One that has been refused already finds the answer.
+///
+/// # Errors
+/// The kernel's error.
+pub(crate) fn send_join(socket: &OwnedFd, Join { place, key }: Join) -> io::Result<()> {
+    let bytes = [&header(Tag::Join, place)[..], &key].concat();
+    match rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL) {
+        Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Receives that message, of a program that may be anybody; `None` if there is none yet.
+///
+/// # Errors
+/// `InvalidData` for anything else; also for a connection that was closed.
+pub(crate) fn receive_join(socket: &OwnedFd) -> io::Result<Option<Join>> {
+    // One byte more than it has, so that what is longer is seen. Descriptors that come with it are dropped by the kernel.
+    let mut bytes = [0; JOIN_BYTES + 1];
+    match rustix::net::recv(socket, &mut bytes, RecvFlags::DONTWAIT) {
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
+        Ok((JOIN_BYTES, _)) if word(&bytes[..8]) == Tag::Join as u64 => {}
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "no first message of a worker")),
+    }
+    let mut key = [0; KEY_BYTES];
+    key.copy_from_slice(&bytes[HEADER_BYTES..JOIN_BYTES]);
+    Ok(Some(Join { place: word(&bytes[8..HEADER_BYTES]), key }))
+}
+
+fn header(tag: Tag, number: u64) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..8].copy_from_slice(&(tag as u64).to_ne_bytes());
+    bytes[8..].copy_from_slice(&number.to_ne_bytes());
+    bytes
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_ne_bytes)
 }
 
 /// Puts bytes into a sealed memfd.
@@ -165,6 +220,7 @@ const SEALS: SealFlags =
     SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
 const HEADER_BYTES: usize = 16;
+const JOIN_BYTES: usize = HEADER_BYTES + KEY_BYTES;
 /// Maximum number of descriptors in one message.
 const MAX_DESCRIPTORS: usize = 3;
 const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));

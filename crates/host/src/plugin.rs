@@ -1,12 +1,11 @@
 //! Plug-ins in worker processes.
 
-mod block;
+mod blocks;
 mod generators;
 mod lanes;
 mod slot;
 mod talk;
 mod worker;
-mod workers;
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,20 +17,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_PLUGINS};
 use rollhouse_core::{EnvSpec, LaneDeadlines, Options, Plugin};
-use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, Registry};
+use rollhouse_env::{EnvEntry, ImageSize, LateLanes, MakeError, Registry};
 use rollhouse_plugin::{PluginError, PluginFault};
 
-use self::block::IsolatedBlock;
+use self::blocks::BlockProtocol;
 use self::slot::Layout;
 use self::talk::{Answer, Described, Hello, Lanes, heard, said};
-use self::workers::Workers;
 use crate::census::Census;
-use crate::config::{Environment, HostConfig, Output, Program};
+use crate::config::{Environment, HostConfig, Output, Program, WorkerSource};
 use crate::connect_watch::ConnectWatch;
 use crate::error::HostError;
 use crate::host::{Host, Until, WorkerEvent};
 use crate::launcher::Launcher;
+use crate::pool::WorkerPool;
 use crate::spread::spread;
+use crate::worker_block::WorkerBlock;
 
 pub use self::worker::serve_plugin;
 
@@ -154,6 +154,7 @@ impl PluginHost {
         let entry = EnvEntry::late(spec, move |options| {
             session.blocks(options).map_err(|fault| MakeError::Refused { source: Box::new(fault) })
         });
+        let entry = entry.with_deadlines(self.lane_deadlines);
         let entry = if draws_options { entry.with_drawn_options() } else { entry };
         let Some((width, height, images_per_second)) = drawn else { return Ok(entry) };
         let size = ImageSize::new(width, height).map_err(|error| WorkerFault::Nonsense(error.to_string()))?;
@@ -171,7 +172,7 @@ impl PluginHost {
         };
         let (launch_at_start, launch_deadline) = (hellos.len(), Some(self.launch_deadline));
         Ok(HostConfig {
-            program,
+            source: WorkerSource::Program(program),
             hellos,
             launch_at_start,
             launch_deadline,
@@ -200,7 +201,7 @@ struct Session {
 
 impl Session {
     /// Makes the blocks of a session, which share its workers.
-    fn blocks(&self, options: &[Options]) -> Result<Vec<Box<dyn BatchEnv>>, WorkerFault> {
+    fn blocks(&self, options: &[Options]) -> Result<Vec<Box<dyn LateLanes>>, WorkerFault> {
         let lanes = options.len();
         let blocks = lanes.div_ceil(BLOCK_LANES);
         let ranges = spread(blocks, self.host.workers);
@@ -212,22 +213,15 @@ impl Session {
             let lanes = Lanes { env: self.env, room, options };
             said(&Hello::new(&self.path, Some(lanes)))
         };
-        let mut host = Host::start(self.host.config(ranges.iter().map(hello).collect())?)?;
+        let config = self.host.config(ranges.iter().map(hello).collect())?;
         let of = |range: &Range<usize>| lanes.min(range.end * BLOCK_LANES) - range.start * BLOCK_LANES;
-        if let Some(census) = &self.host.census {
-            host.count_by(census.counting(&self.spec.id, ranges.iter().map(of), None));
-        }
-        host.share(bytes)?;
+        let counting = self.host.census.as_ref();
+        let counting = counting.map(|census| census.counting(&self.spec.id, ranges.iter().map(of), None));
         let expected = Answer::Made { file: self.file, spec: self.spec.clone() };
-        let mut workers = Workers::new(host, (&self.spec, layout), expected, &ranges, lanes);
-        workers.begin().map_err(WorkerFault::Refused)?;
-        let workers = Arc::new(Mutex::new(workers));
-        let block = |number: usize| {
-            let count = (lanes - number * BLOCK_LANES).min(BLOCK_LANES);
-            let workers = Arc::clone(&workers);
-            Box::new(IsolatedBlock::new(workers, number, count, self.verdicts)) as Box<dyn BatchEnv>
-        };
-        Ok((0..blocks).map(block).collect())
+        let protocol = BlockProtocol::new((&self.spec, layout), expected, &ranges, lanes, self.verdicts);
+        let mut pool = WorkerPool::start(config, counting, Some(bytes), ranges, protocol)?;
+        pool.begin().map_err(WorkerFault::Refused)?;
+        Ok(WorkerBlock::all(&Arc::new(Mutex::new(pool)), lanes))
     }
 }
 

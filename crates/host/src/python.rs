@@ -9,25 +9,26 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rollhouse_core::limits::{LAUNCHES_OF_OPENING, MAX_DEADLINE, MAX_ENV_ID_BYTES};
 use rollhouse_core::{Determinism, EnvId, EnvKind, EnvSource, EnvSpec, LaneDeadlines, Options, Role, Space};
-use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, spec_hash};
+use rollhouse_env::{EnvEntry, ImageSize, LateLanes, MakeError, spec_hash};
 use serde::Serialize;
 use tracing::warn;
 
 use crate::census::{Census, Holder};
-use crate::config::{Environment, HostConfig, Output, Program};
+use crate::config::{Environment, HostConfig, Output, Program, WorkerSource};
 use crate::connect_watch::{Connect, ConnectWatch};
 use crate::description::{ActionMask, Description, DescriptionError, MAX_ANSWER_BYTES, RefusalKind};
 use crate::error::HostError;
 use crate::hashing::hash_bytes;
 use crate::host::{Host, Reply, Until, WorkerEvent};
 use crate::launcher::Launcher;
+use crate::pool::WorkerPool;
 use crate::provider::{EnvProvider, EnvRequest, LearnError, LearnReason, LearnedEnv};
 use crate::record::{Places, Record};
 use crate::remarks::{self, BadInfo, InfoHello, Remarks};
 use crate::spread::spread;
 use crate::try_out::{TryOut, TryOutError};
 use crate::worker_block::WorkerBlock;
-use crate::workforce::Workforce;
+use crate::workforce::{LaneProtocol, PythonMessages, PythonPool};
 
 /// How a machine hosts Python envs: with which interpreter, what it may import, in how many processes.
 #[derive(Debug, Clone)]
@@ -127,7 +128,7 @@ impl PythonEnv {
             let PythonEnv { host, env, spec, answer, .. } = &*learned;
             host.blocks((env, spec, answer), options, (&connecting, holder.clone())).map_err(refused)
         });
-        let entry = entry.with_arguments(arguments(&self.env));
+        let entry = entry.with_deadlines(self.host.lane_deadlines).with_arguments(arguments(&self.env));
         let entry = match self.drawn {
             Some((size, images_per_second)) => entry.drawn(size, images_per_second),
             None => entry,
@@ -290,10 +291,10 @@ impl PythonHost {
 
     /// Tries out an env that is declared deterministic, and returns a hash of what it showed.
     fn try_out(&self, known: Known<'_>, watch: &ConnectWatch) -> Result<u64, PythonError> {
-        let mut workforce = self.workforce(known, TryOut::RANGES.to_vec(), (watch, None))?;
+        let mut pool = self.pool(known, TryOut::RANGES.to_vec(), (watch, None))?;
         let defaults = Options::check(&known.1.options, &[]).unwrap_or_default();
-        TryOut::RANGES.into_iter().flatten().for_each(|lane| workforce.set_options(lane, &defaults));
-        Ok(TryOut::new(workforce, known.1, self.launch_deadline).run()?)
+        TryOut::RANGES.into_iter().flatten().for_each(|lane| pool.protocol.give_options(lane, &defaults));
+        Ok(TryOut::new(pool, known.1, self.launch_deadline).run()?)
     }
 
     /// Makes the blocks of a session, which share its workers.
@@ -302,22 +303,22 @@ impl PythonHost {
         known: Known<'_>,
         options: &[Options],
         (watch, holder): (&ConnectWatch, Option<Arc<Holder>>),
-    ) -> Result<Vec<Box<dyn BatchEnv>>, PythonError> {
+    ) -> Result<Vec<Box<dyn LateLanes>>, PythonError> {
         let lanes = options.len();
         // A vector env has threads of its own.
         let workers = if known.0.id.source().steps_together() { Some(1) } else { self.workers };
-        let mut workforce = self.workforce(known, spread(lanes, workers), (watch, holder))?;
-        options.iter().enumerate().for_each(|(lane, options)| workforce.set_options(lane, options));
-        Ok(WorkerBlock::all(&Arc::new(Mutex::new(workforce)), lanes))
+        let mut pool = self.pool(known, spread(lanes, workers), (watch, holder))?;
+        options.iter().enumerate().for_each(|(lane, options)| pool.protocol.give_options(lane, options));
+        Ok(WorkerBlock::all(&Arc::new(Mutex::new(pool)), lanes))
     }
 
     /// Starts workers, each of which has one of these ranges of lanes.
-    fn workforce(
+    fn pool(
         &self,
         (env, spec, answer): Known<'_>,
         ranges: Vec<Range<usize>>,
         (watch, holder): (&ConnectWatch, Option<Arc<Holder>>),
-    ) -> Result<Workforce, PythonError> {
+    ) -> Result<PythonPool, PythonError> {
         let record = Record::of(spec);
         let mask = Description::read(answer)?.action_mask;
         let lanes = ranges.iter().map(Range::len).max().unwrap_or(0);
@@ -327,15 +328,14 @@ impl PythonHost {
             let (record, action_mask) = (Some(record.places(range.start)), mask.as_ref());
             Hello { record, action_mask, infos: infos.as_ref(), ..self.hello(env, range.len()) }.bytes()
         };
-        let mut host = Host::start(self.config(ranges.iter().map(hello).collect(), watch))?;
-        if let Some(census) = &self.census {
-            host.count_by(census.counting(&env.id, ranges.iter().map(Range::len), holder));
-        }
-        host.share(bytes)?;
-        let mut workforce = Workforce::new(host, record, answer.to_vec(), ranges);
-        workforce.together = env.id.source().steps_together();
-        workforce.begin().map_err(|detail| self.lost(detail))?;
-        Ok(workforce)
+        let config = self.config(ranges.iter().map(hello).collect(), watch);
+        let counting = self.census.as_ref();
+        let counting = counting.map(|census| census.counting(&env.id, ranges.iter().map(Range::len), holder));
+        let messages = PythonMessages { expected: answer.to_vec() };
+        let protocol = LaneProtocol::new(record, &ranges, env.id.source().steps_together(), messages);
+        let mut pool = WorkerPool::start(config, counting, Some(bytes), ranges, protocol)?;
+        pool.begin().map_err(|detail| self.lost(detail))?;
+        Ok(pool)
     }
 
     /// Returns the first message to a worker of that many lanes.
@@ -368,7 +368,7 @@ impl PythonHost {
         };
         let (launch_at_start, launch_deadline) = (hellos.len(), Some(self.launch_deadline));
         HostConfig {
-            program,
+            source: WorkerSource::Program(program),
             hellos,
             launch_at_start,
             launch_deadline,

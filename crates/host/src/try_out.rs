@@ -14,11 +14,12 @@ use rollhouse_core::{
 };
 use rollhouse_env::{LateRows, Post};
 
-use crate::workforce::Workforce;
+use crate::pool::Protocol;
+use crate::workforce::{LaneProtocol, PythonPool};
 
 /// A try-out: its lanes, and what they have to do.
 pub(crate) struct TryOut {
-    workforce: Workforce,
+    pool: PythonPool,
     space: Space,
     /// How actions that are boxes are drawn.
     drawing: Drawing,
@@ -64,7 +65,7 @@ impl TryOut {
     pub(crate) const RANGES: [Range<usize>; 2] = [0..LANES, LANES..2 * LANES];
 
     /// Makes the try-out of lanes that have done nothing yet.
-    pub(crate) fn new(workforce: Workforce, spec: &EnvSpec, patience: Duration) -> Self {
+    pub(crate) fn new(pool: PythonPool, spec: &EnvSpec, patience: Duration) -> Self {
         let rows = |column: &ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * 2 * LANES);
         let (actions, obs) = (rows(&spec.action_column()), spec.obs_columns().iter().map(rows).collect());
         let deadline = Instant::now() + patience;
@@ -73,7 +74,7 @@ impl TryOut {
             Space::Box(space) => Drawing::of(space),
             Space::Discrete(_) => Drawing::default(),
         };
-        Self { workforce, space, drawing, actions, obs, patience, deadline }
+        Self { pool, space, drawing, actions, obs, patience, deadline }
     }
 
     /// Plays, and returns a hash of all that was shown: nodes on which it differs have other dynamics.
@@ -82,10 +83,10 @@ impl TryOut {
     /// [`TryOutError`].
     pub(crate) fn run(mut self) -> Result<u64, TryOutError> {
         let mut played: Vec<Vec<Played>> = (0..LANES).map(|_| Vec::new()).collect();
-        (0..LANES).for_each(|lane| self.workforce.seed(lane, lane as u64));
+        (0..LANES).for_each(|lane| self.pool.protocol.seed(lane, lane as u64));
         for episode in 0..EPISODES {
             for (lane, episodes) in played.iter_mut().enumerate() {
-                let start = self.workforce.position(lane);
+                let start = LaneProtocol::position(&mut self.pool, lane);
                 episodes.push(Played { start, hashes: Vec::new() });
             }
             self.play(episode, LaneSet::first(LANES), |lane, hash| {
@@ -99,7 +100,7 @@ impl TryOut {
         for (lane, episodes) in played.iter().enumerate() {
             // The last one first, so that nothing is as it was.
             for (episode, first) in episodes.iter().enumerate().rev() {
-                self.workforce.restore(LANES + lane, first.start);
+                self.pool.protocol.restore(LANES + lane, first.start);
                 let mut again = 0;
                 self.play(episode, LaneSet::one(LANES + lane), |_, hash| {
                     let step = again;
@@ -132,7 +133,7 @@ impl TryOut {
                 draw(&self.space, &self.drawing, &mut self.actions, lane, turn);
             }
             let over = self.moved(stepping, resetting)?;
-            playing.into_iter().try_for_each(|lane| visit(lane, self.workforce.hash(lane)))?;
+            playing.into_iter().try_for_each(|lane| visit(lane, LaneProtocol::hash(&mut self.pool, lane)))?;
             playing &= !over;
             if playing.is_empty() {
                 break;
@@ -143,17 +144,17 @@ impl TryOut {
 
     /// Steps and resets lanes, and waits for all of them. Returns those whose episodes are over.
     fn moved(&mut self, step: LaneSet, reset: LaneSet) -> Result<LaneSet, TryOutError> {
-        let all = 0..2 * LANES;
-        self.workforce
-            .post(all.clone(), &Post { step, reset, actions: self.actions.as_ref(), repeats: true });
-        self.workforce.dispatch();
+        let post = Post { step, reset, actions: self.actions.as_ref(), repeats: true };
+        LaneProtocol::post(&mut self.pool, ALL, &post);
+        self.pool.dispatch();
         let (mut missing, mut over) = (step | reset, LaneSet::NONE);
         loop {
             let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
             let rows = LateRows { obs: &mut obs, infos: &mut [], rewards: &mut [0.0; 2 * LANES] };
-            let collected = self.workforce.collect(all.clone(), rows);
+            let collected = LaneProtocol::collect(&mut self.pool, ALL, rows);
             if let Some(lane) = (collected.lost | collected.hung).lowest() {
-                return Err(TryOutError::Failed(self.workforce.why_lost(lane)));
+                let why = LaneProtocol::why_lost(&mut self.pool, lane);
+                return Err(TryOutError::Failed(why.unwrap_or_default()));
             }
             missing &= !collected.done;
             over |= collected.terminated | collected.truncated;
@@ -161,12 +162,12 @@ impl TryOut {
                 return Ok(over);
             }
             if self.deadline <= Instant::now() {
-                if self.workforce.connecting(all.clone()).is_empty() {
+                if LaneProtocol::connecting(&mut self.pool, ALL).is_empty() {
                     return Err(TryOutError::TooSlow);
                 }
                 self.deadline = Instant::now() + self.patience;
             }
-            self.workforce.wait(self.deadline);
+            self.pool.wait(self.deadline);
         }
     }
 }
@@ -205,6 +206,8 @@ fn ends(low: f64, high: f64) -> (f64, f64) {
     (low, if near(high) { high } else { low + 2.0 })
 }
 
+/// Lanes of the try-out.
+const ALL: Range<usize> = 0..2 * LANES;
 /// Lanes that play side by side, each of which has a lane that plays the same again.
 const LANES: usize = 2;
 /// Episodes of each lane. The first one is seeded, and each other goes on from the one before.

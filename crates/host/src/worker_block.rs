@@ -1,194 +1,187 @@
-//! A block of lanes that workers step.
+//! A block of lanes that the workers of a pool step.
 
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
+use rollhouse_core::{EnvSpec, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, CallError, Collected, Ended, EnvEntry, Image, ImageSize, LateLanes, LateRows,
-    MakeError, Post, RenderError,
+    CallError, Collected, EnvEntry, Image, ImageSize, LaneBlock, LateLanes, LateRows, MakeError, Post,
+    RenderError, StateError,
 };
 
-use crate::workforce::{OwnWorkers, Workforce};
+use crate::pool::{Protocol, WorkerPool};
+use crate::workforce::OwnWorkers;
 
-/// A range of a session's lanes. All blocks of the session share its workers.
-pub(crate) struct WorkerBlock {
-    workforce: Arc<Mutex<Workforce>>,
+/// A range of a session's lanes. All blocks of the session share its pool.
+pub(crate) struct WorkerBlock<P: Protocol> {
+    pool: Arc<Mutex<WorkerPool<P>>>,
+    descriptor: Arc<OwnedFd>,
     lanes: Range<usize>,
     /// Lanes that were asked to be revived and did not come back at once.
     asked: LaneSet,
 }
 
-impl WorkerBlock {
-    const fn new(workforce: Arc<Mutex<Workforce>>, lanes: Range<usize>) -> Self {
-        Self { workforce, lanes, asked: LaneSet::NONE }
-    }
-
+impl<P: Protocol> WorkerBlock<P> {
     /// Makes the blocks of that many lanes.
-    pub(crate) fn all(workforce: &Arc<Mutex<Workforce>>, lanes: usize) -> Vec<Box<dyn BatchEnv>> {
-        let starts = (0..lanes).step_by(BLOCK_LANES);
-        let blocks = starts.map(|start| {
-            let range = start..(start + BLOCK_LANES).min(lanes);
-            Box::new(Self::new(Arc::clone(workforce), range)) as Box<dyn BatchEnv>
-        });
-        blocks.collect()
+    pub(crate) fn all(pool: &Arc<Mutex<WorkerPool<P>>>, lanes: usize) -> Vec<Box<dyn LateLanes>> {
+        let descriptor = Arc::clone(pool.lock().host.descriptor());
+        let block = |start: usize| {
+            let (pool, descriptor) = (Arc::clone(pool), Arc::clone(&descriptor));
+            let lanes = start..(start + BLOCK_LANES).min(lanes);
+            Box::new(Self { pool, descriptor, lanes, asked: LaneSet::NONE }) as Box<dyn LateLanes>
+        };
+        (0..lanes).step_by(BLOCK_LANES).map(block).collect()
     }
 
-    /// Posts, and waits until all lanes have answered or are lost. Lanes that take longer than the deadline of what they do,
-    /// or the longer of both, are given up.
-    fn complete(&mut self, post: Post<'_>, rows: LateRows<'_, '_>) -> Collected {
-        let mut missing = (post.step | post.reset) & LaneSet::first(self.lanes.len());
-        let mut all = Collected::default();
-        self.post(post);
-        self.flush();
-        let deadlines = self.workforce.lock().deadlines();
-        let (time, resetting) = deadlines.longest(!post.step.is_empty(), !post.reset.is_empty());
-        let deadline = Instant::now() + time;
-        while !missing.is_empty() {
-            self.wait(deadline.min(Instant::now() + LOOK_AGAIN));
-            if deadline <= Instant::now() {
-                let hung = self.give_up(missing, &deadlines.why_hung(resetting));
-                missing &= !hung;
-                all.add(Collected { hung, ..Collected::default() });
-            }
-            let rows = LateRows { obs: &mut *rows.obs, infos: &mut *rows.infos, rewards: &mut *rows.rewards };
-            let collected = self.collect(rows);
-            missing &= !collected.lanes();
-            all.add(collected);
-        }
-        all.lost |= all.hung;
-        all
+    fn pool(&self) -> MutexGuard<'_, WorkerPool<P>> {
+        self.pool.lock()
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.lanes.clone()
     }
 }
 
-impl LateLanes for WorkerBlock {
+impl<P: Protocol> LateLanes for WorkerBlock<P> {
     fn post(&mut self, post: Post<'_>) {
-        self.workforce.lock().post(self.lanes.clone(), &post);
+        P::post(&mut self.pool(), self.range(), &post);
     }
 
     fn flush(&mut self) {
-        self.workforce.lock().dispatch();
+        self.pool().dispatch();
+    }
+
+    fn linger(&mut self) {
+        let pool = &mut *self.pool.lock();
+        pool.protocol.linger(self.lanes.clone(), pool.host.memories());
     }
 
     fn wait(&mut self, deadline: Instant) {
-        self.workforce.lock().wait(deadline);
+        self.pool().wait(deadline);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.descriptor.as_fd())
+    }
+
+    fn arm(&mut self, now: Instant) -> Option<Instant> {
+        self.pool().arm(now)
     }
 
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {
-        let mut workforce = self.workforce.lock();
-        let collected = workforce.collect(self.lanes.clone(), rows);
-        workforce.look_again_at_tries();
-        collected
+        P::collect(&mut self.pool(), self.range(), rows)
     }
 
     fn give_up(&mut self, lanes: LaneSet, why: &str) -> LaneSet {
-        self.workforce.lock().give_up(self.lanes.clone(), lanes, why)
+        self.pool().give_up(self.range(), lanes, why)
     }
 
     fn connecting(&mut self) -> LaneSet {
-        self.workforce.lock().connecting(self.lanes.clone())
+        P::connecting(&mut self.pool(), self.range())
     }
 
     fn gone(&self) -> Collected {
-        self.workforce.lock().gone(self.lanes.clone())
+        self.pool().protocol.gone(self.range())
     }
 
     fn refuse(&mut self, lane: usize, why: &str) {
-        self.workforce.lock().refuse(self.lanes.start + lane, why);
+        self.pool().protocol.refuse(self.lanes.start + lane, why);
     }
 
     fn why_lost(&mut self, lane: usize) -> Option<String> {
-        Some(self.workforce.lock().why_lost(self.lanes.start + lane))
+        P::why_lost(&mut self.pool(), self.lanes.start + lane)
     }
 
     fn further_infos(&mut self, lane: usize) -> Option<String> {
-        self.workforce.lock().further_infos(self.lanes.start + lane)
+        let pool = self.pool();
+        pool.protocol.further_infos(self.lanes.start + lane, pool.host.memories())
     }
 
     fn take_pictures(&mut self, lanes: LaneSet, begun: bool) -> Vec<(usize, Vec<u8>)> {
-        self.workforce.lock().take_pictures(self.lanes.clone(), lanes, begun)
+        P::take_pictures(&mut self.pool(), self.range(), lanes, begun)
     }
 
     fn coming(&self) -> LaneSet {
-        self.workforce.lock().coming(self.lanes.clone(), self.asked)
+        P::coming(&self.pool(), self.range(), self.asked)
     }
 }
 
-impl BatchEnv for WorkerBlock {
+impl<P: Protocol> LaneBlock for WorkerBlock<P> {
     fn lanes(&self) -> usize {
         self.lanes.len()
     }
 
     fn seed(&mut self, lane: usize, seed: u64) {
-        self.workforce.lock().seed(self.lanes.start + lane, seed);
+        self.pool().protocol.seed(self.lanes.start + lane, seed);
     }
 
     fn position(&self, lane: usize) -> Start {
-        self.workforce.lock().position(self.lanes.start + lane)
+        P::position(&mut self.pool(), self.lanes.start + lane)
+    }
+
+    fn positions(&self, lanes: LaneSet, out: &mut [Start; BLOCK_LANES]) {
+        let mut pool = self.pool();
+        for lane in lanes & LaneSet::first(self.lanes.len()) {
+            out[lane] = P::position(&mut pool, self.lanes.start + lane);
+        }
     }
 
     fn restore(&mut self, lane: usize, start: Start) {
-        self.workforce.lock().restore(self.lanes.start + lane, start);
+        self.pool().protocol.restore(self.lanes.start + lane, start);
     }
 
     fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
-        self.workforce.lock().set_options(self.lanes.start + lane, options);
-        Ok(())
-    }
-
-    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
-        let mut rewards = vec![0.0; self.lanes.len()];
-        let post = Post {
-            step: LaneSet::NONE,
-            reset: lanes,
-            actions: rollhouse_core::ColumnRef::U8(&[]),
-            repeats: true,
-        };
-        self.complete(post, LateRows { obs, infos: &mut [], rewards: &mut rewards }).lost
-    }
-
-    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
-        let BlockStep { skip, reset, actions, obs, infos, rewards } = step;
-        let lanes = LaneSet::first(self.lanes.len());
-        rewards.fill(0.0);
-        let mut rows = LateRows { obs, infos, rewards };
-        self.workforce.lock().show(self.lanes.clone(), skip, &mut rows);
-        let post = Post { step: lanes & !(skip | reset), reset: reset & lanes, actions, repeats: true };
-        let Collected { terminated, truncated, lost, .. } = self.complete(post, rows);
-        Ended { terminated, truncated, lost }
+        P::set_options(&mut self.pool(), self.lanes.start + lane, options)
     }
 
     fn state_hash(&self, lane: usize) -> u32 {
-        self.workforce.lock().hash(self.lanes.start + lane)
+        P::hash(&mut self.pool(), self.lanes.start + lane)
+    }
+
+    fn state_hashes(&self, lanes: LaneSet, out: &mut [u32; BLOCK_LANES]) {
+        let mut pool = self.pool();
+        for lane in lanes & LaneSet::first(self.lanes.len()) {
+            out[lane] = P::hash(&mut pool, self.lanes.start + lane);
+        }
     }
 
     fn has_verdicts(&self) -> bool {
-        true
+        self.pool().protocol.has_verdicts()
     }
 
     fn verdict(&self, lane: usize) -> Verdict {
-        self.workforce.lock().verdict(self.lanes.start + lane)
+        P::verdict(&mut self.pool(), self.lanes.start + lane)
     }
 
     fn revive(&mut self, lanes: LaneSet) -> LaneSet {
-        let (revived, coming) = self.workforce.lock().revive(self.lanes.clone(), lanes);
-        self.asked = (self.asked & !lanes) | coming;
+        let pool = &mut *self.pool.lock();
+        let revived = P::revive(pool, self.lanes.clone(), lanes);
+        self.asked = (self.asked & !lanes) | P::coming(pool, self.lanes.clone(), lanes);
         revived
     }
 
+    fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
+        P::state(&mut self.pool(), self.lanes.start + lane)
+    }
+
+    fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        P::set_state(&mut self.pool(), self.lanes.start + lane, state)
+    }
+
     fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
-        self.workforce.lock().call(self.lanes.start + lane, method, payload)
+        P::call(&mut self.pool(), self.lanes.start + lane, method, payload)
     }
 
     fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
-        self.workforce.lock().render(self.lanes.start + lane, size)
+        P::render(&mut self.pool(), self.lanes.start + lane, size)
     }
 
-    fn late(&mut self) -> Option<&mut dyn LateLanes> {
-        Some(self)
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        P::text(&mut self.pool(), self.lanes.start + lane, columns)
     }
 }
 
@@ -196,15 +189,13 @@ impl OwnWorkers {
     /// Returns the entry that makes the lanes of these workers, for one engine. They are late. Options are tried by the
     /// resets that they are given to, whose failure is the lane's.
     pub fn entry(&self, spec: EnvSpec) -> EnvEntry {
-        let workforce = Arc::clone(&self.workforce);
+        let pool = Arc::clone(&self.pool);
         let entry = EnvEntry::late(spec, move |options| {
-            let mut lanes = workforce.lock();
-            options.iter().enumerate().for_each(|(lane, options)| lanes.set_options(lane, options));
+            let mut lanes = pool.lock();
+            options.iter().enumerate().for_each(|(lane, options)| lanes.protocol.give_options(lane, options));
             drop(lanes);
-            Ok(WorkerBlock::all(&workforce, options.len()))
+            Ok(WorkerBlock::all(&pool, options.len()))
         });
         entry.with_tried_options(|_| Ok(())).with_own_seeds()
     }
 }
-
-const LOOK_AGAIN: Duration = Duration::from_secs(1);

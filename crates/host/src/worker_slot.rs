@@ -1,7 +1,7 @@
 //! The host's side of one worker.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rollhouse_arena::SharedMemory;
 use rustix::event::{EventfdFlags, eventfd};
@@ -15,12 +15,16 @@ use crate::launcher::Launching;
 use crate::link::silence;
 use crate::message::{self, MAX_MESSAGE_BYTES, Message, Received, Tag};
 use crate::process::Process;
+use crate::worker_socket::Guest;
 
 /// Host's side of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerSlot {
     hello: OwnedFd,
+    /// The process, if the host has started it.
     pub(crate) process: Option<Process>,
+    /// The program, if others have.
+    pub(crate) guest: Option<(u32, Option<OwnedFd>)>,
     /// Launch of the worker, until it reports that it is ready or that it connects.
     pub(crate) launching: Option<Launching>,
     /// Place of the process in a census, from when it is ready.
@@ -68,12 +72,14 @@ impl WorkerSlot {
         if hello.len() > MAX_MESSAGE_BYTES {
             return Err(HostError::TooLong(hello.len()));
         }
-        let (process, launching, counted, tries, socket, sequence) = (None, None, None, None, None, 0);
+        let (process, guest, launching, counted, tries, socket, sequence) =
+            (None, None, None, None, None, None, 0);
         let (memory, first_memory, attached) = (None, None, false);
         let (hello, bell) = (message::stash(hello)?, new_bell()?);
         Ok(Self {
             hello,
             process,
+            guest,
             launching,
             counted,
             tries,
@@ -115,17 +121,38 @@ impl WorkerSlot {
 
     /// Starts the process and sends the hello.
     pub(crate) fn start(&mut self, program: &Program) -> io::Result<()> {
-        self.attached = false;
         let (ours, theirs) = message::pair()?;
         self.process = Some(Process::spawn(program, theirs)?);
-        message::send(&ours, Tag::Hello, 0, &[self.hello.as_fd()])?;
-        self.socket = Some(ours);
+        self.greet(ours)
+    }
+
+    /// Takes a program that has connected, and sends the hello.
+    pub(crate) fn take(&mut self, Guest { socket, process, pidfd }: Guest) -> io::Result<()> {
+        self.guest = Some((process, pidfd));
+        self.greet(socket)
+    }
+
+    fn greet(&mut self, socket: OwnedFd) -> io::Result<()> {
+        self.attached = false;
+        message::send(&socket, Tag::Hello, 0, &[self.hello.as_fd()])?;
+        self.socket = Some(socket);
         Ok(())
     }
 
-    /// Ends the process, if there is one. Returns how it ended, and the last lines that it said.
+    /// Returns the id of the worker's process.
+    pub(crate) fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id).or(self.guest.as_ref().map(|&(id, _)| id))
+    }
+
+    /// Returns the descriptor that is readable when the process has ended, if there is one.
+    pub(crate) fn ends(&self) -> Option<BorrowedFd<'_>> {
+        let guest = || Some(self.guest.as_ref()?.1.as_ref()?.as_fd());
+        self.process.as_ref().map(Process::descriptor).or_else(guest)
+    }
+
+    /// Ends the process, if there is one, or disconnects a program that others have started. Returns how it ended, and the last lines that it said.
     pub(crate) fn end(&mut self) -> (Option<String>, String) {
-        (self.socket, self.launching, self.counted, self.tries) = (None, None, None, None);
+        (self.socket, self.guest, self.launching, self.counted, self.tries) = (None, None, None, None, None);
         let Some(process) = self.process.take() else { return (None, String::new()) };
         let (ended, said) = process.end();
         let ended =
@@ -149,7 +176,7 @@ impl WorkerSlot {
         match message.tag {
             Tag::Ready => bytes_of(message, most).map(AtStart::Ready),
             Tag::Connecting => Ok(AtStart::Connecting(message.number)),
-            Tag::Hello | Tag::Attach | Tag::Payload => Err(OUT_OF_TURN.to_owned()),
+            _ => Err(OUT_OF_TURN.to_owned()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rollhouse_host::{
     Cause, ConnectWatch, Environment, Host, HostConfig, HostError, INLINE_BYTES, Launcher, Memories, Output,
-    Program, Reply, Restart, Until, Waited, WorkerEvent, WorkerState,
+    Program, Reply, Restart, Until, Waited, WorkerEvent, WorkerSource, WorkerState,
 };
 
 const ECHO: u64 = 1;
@@ -68,7 +68,7 @@ fn config(
 ) -> HostConfig {
     let (connect_deadline, connect_watch) = (SHORT, ConnectWatch::default());
     HostConfig {
-        program,
+        source: WorkerSource::Program(program),
         hellos,
         launch_at_start: 1,
         launch_deadline,

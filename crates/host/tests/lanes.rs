@@ -8,17 +8,18 @@ use rollhouse_core::{
 };
 use rollhouse_engine::{Engine, EngineConfig, LaneOptions, OptionsError, Reset, StepError};
 use rollhouse_env::{
-    BatchEnv, CallError, Collected, EnvEntry, ImageSize, LateRows, MakeError, Post, RenderError,
+    BlockEnv, CallError, Collected, EnvEntry, ImageSize, LateRows, MakeError, Post, RenderError,
 };
 use rollhouse_host::{
     Connect, ConnectWatch, DescriptionError, EnvRequest, InfoRequest, Launcher, PythonError, PythonHost,
     RefusalKind,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
 /// Lanes of one block, and their rows.
 struct Lanes {
-    block: Box<dyn BatchEnv>,
+    block: BlockEnv,
     pairs: Vec<f32>,
     flags: Vec<u8>,
     rewards: Vec<f64>,
@@ -68,6 +69,26 @@ impl Lanes {
             }
             assert!(Instant::now() < deadline, "{all:?}");
             self.block.late().expect("its lanes are late").wait(deadline);
+        }
+    }
+
+    /// Collects as [`Lanes::collect_all`] does, asleep on the descriptor meanwhile.
+    fn sleep_and_collect(&mut self, lanes: usize) -> Collected {
+        let (mut all, deadline) = (Collected::default(), Instant::now() + Duration::from_secs(60));
+        loop {
+            let late = self.block.late().expect("its lanes are late");
+            late.flush();
+            all.add(self.collect());
+            if (all.done | all.lost | all.hung).len() >= lanes {
+                return all;
+            }
+            let (now, late) = (Instant::now(), self.block.late().expect("its lanes are late"));
+            assert!(now < deadline, "nobody woke the sleeper: {all:?}");
+            let until = late.arm(now).unwrap_or(deadline);
+            let left = Timespec::try_from(until.saturating_duration_since(now)).expect("a time");
+            let descriptor = late.descriptor().expect("workers have one");
+            poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&left))
+                .expect("it is open");
         }
     }
 
@@ -135,7 +156,7 @@ fn watched_entry(
     host.entry(&env, watch)
 }
 
-fn make(entry: &EnvEntry, lanes: usize) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> {
+fn make(entry: &EnvEntry, lanes: usize) -> Result<Vec<BlockEnv>, MakeError> {
     entry.make_blocks_on(rollhouse_env::InstructionSet::best(), &vec![Options::default(); lanes])
 }
 
@@ -193,7 +214,7 @@ fn more_lanes_than_a_block_has_share_the_workers() {
         let (mut pairs, mut flags) = (vec![0.0; 2 * count], vec![0; count]);
         (0..count).for_each(|lane| block.seed(lane, lane as u64));
         let obs = &mut [ColumnMut::F32(&mut pairs), ColumnMut::U8(&mut flags)];
-        assert!(block.reset(LaneSet::first(count), obs).is_empty());
+        assert!(block.reset_at_once(LaneSet::first(count), obs, Instant::now).is_empty());
         assert_eq!(pairs[2 * (count - 1)], (count - 1) as f32);
         assert_eq!(flags, vec![1; count]);
     }
@@ -223,6 +244,27 @@ fn a_lane_is_collected_while_its_neighbour_in_the_same_process_hangs_and_the_hun
 /// Symptom: a pool was refused because one of its processes was killed while it started, as when memory was short for a
 /// moment. Cause: whatever was lost before all were there ended the start. Fix: a process that dies is started once more,
 /// and refuses the pool only if that dies as well.
+/// A worker rings nobody for what it publishes in the first millisecond of a command: the sleeper looks by itself.
+#[test]
+fn one_who_sleeps_wakes_for_a_lane_whose_neighbour_hangs_and_for_the_end_of_a_worker() {
+    let mut two = Lanes::of(json!({ "fault": "hang", "lane": 1, "at": 2, "length": 100 }), 2, 1);
+    two.post(LaneSet::NONE, LaneSet::first(2));
+    assert_eq!(two.sleep_and_collect(2).done, LaneSet::first(2));
+    two.post(LaneSet::first(2), LaneSet::NONE);
+    assert_eq!(two.sleep_and_collect(2).done, LaneSet::first(2));
+    two.post(LaneSet::first(2), LaneSet::NONE);
+    assert_eq!(two.sleep_and_collect(1).done, lanes(&[0]));
+    let late = two.block.late().unwrap();
+    assert_eq!(late.arm(Instant::now()), None, "nothing of one lane is unheard of");
+    assert_eq!(late.give_up(lanes(&[1]), "it took too long"), lanes(&[1]));
+    let mut four = Lanes::of(json!({ "fault": "exit", "lane": 2, "at": 1, "length": 100 }), 4, 2);
+    four.post(LaneSet::NONE, LaneSet::first(4));
+    assert_eq!(four.sleep_and_collect(4).done, LaneSet::first(4));
+    four.post(LaneSet::first(4), LaneSet::NONE);
+    let Collected { done, lost, .. } = four.sleep_and_collect(4);
+    assert_eq!((done, lost), (lanes(&[0, 1]), lanes(&[2, 3])));
+}
+
 #[test]
 fn a_worker_that_dies_as_it_is_launched_is_launched_once_more() {
     let marker = std::env::temp_dir().join(format!("rollhouse-died-{}", std::process::id()));
@@ -440,7 +482,7 @@ fn options_that_are_too_much_for_one_command_go_with_several() {
         let (mut pairs, mut flags) = (vec![0.0; 2 * count], vec![0; count]);
         (0..count).for_each(|lane| block.seed(lane, 0));
         let obs = &mut [ColumnMut::F32(&mut pairs), ColumnMut::U8(&mut flags)];
-        assert!(block.reset(LaneSet::first(count), obs).is_empty());
+        assert!(block.reset_at_once(LaneSet::first(count), obs, Instant::now).is_empty());
         let shown: Vec<_> = pairs.iter().step_by(2).copied().collect();
         assert_eq!(shown, (first..).take(count).map(|lane| lane as f32).collect::<Vec<_>>());
     }

@@ -13,7 +13,7 @@ use rollhouse_core::{
     OptionValue, Options, Plugin, Start, Verdict, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats};
-use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, Registry};
+use rollhouse_env::{BlockEnv, EnvEntry, ImageSize, InstructionSet, MakeError, Registry};
 use rollhouse_host::PluginHost;
 use stage::{Folder, entry, host};
 
@@ -153,6 +153,11 @@ fn options_are_drawn_for_each_episode_alike_wherever_the_plugin_is() {
     assert_eq!(why(&trusted), why(&isolated), "what does not work with an end of it is refused alike");
 }
 
+/// Lanes wherever they are.
+fn any_block(entry: &EnvEntry, options: &[Options]) -> Result<BlockEnv, MakeError> {
+    entry.make_any_block(InstructionSet::best(), options)
+}
+
 #[test]
 fn lanes_of_a_plugin_without_verdicts_are_asked_for_none_wherever_they_are() {
     let folder = Folder::new();
@@ -162,7 +167,7 @@ fn lanes_of_a_plugin_without_verdicts_are_asked_for_none_wherever_they_are() {
         let says = |path: &Path| {
             let entry = entry(path, trusted);
             let options = Options::check(&entry.spec().options, &[]).unwrap();
-            entry.make_block(&[options]).unwrap().has_verdicts()
+            any_block(&entry, &[options]).unwrap().has_verdicts()
         };
         assert_eq!((says(&breaking), says(&silent)), (true, false), "trusted: {trusted}");
     }
@@ -174,22 +179,24 @@ fn a_block_that_is_called_directly_does_what_a_trusted_one_does() {
     let Some(path) = folder.breaking() else { return };
     let seen = [true, false].map(|trusted| {
         let entry = entry(&path, trusted);
-        let mut block = entry.make_block(&vec![options(&entry, 0, 0); 3]).unwrap();
+        let mut block = any_block(&entry, &vec![options(&entry, 0, 0); 3]).unwrap();
         block.restore(0, Start { seed: 9, words: 5, half: Some(7) });
         (1..3).for_each(|lane| block.seed(lane, lane as u64));
         let (mut flags, mut xs, mut infos, mut rewards) = ([0; 3], [0.0; 3], [0; 3], [0.0; 3]);
-        let lost = block.reset(LaneSet::first(3), &mut [ColumnMut::U8(&mut flags), ColumnMut::F64(&mut xs)]);
+        let obs = &mut [ColumnMut::U8(&mut flags), ColumnMut::F64(&mut xs)];
+        let lost = block.reset_at_once(LaneSet::first(3), obs, Instant::now);
         assert!(lost.is_empty());
         let mut seen = Vec::new();
         for number in 0..10 {
-            let ended = block.step(rollhouse_env::BlockStep {
+            let step = rollhouse_env::BlockStep {
                 skip: LaneSet::one(number % 3),
                 reset: if number == 7 { LaneSet::one(2) } else { LaneSet::NONE },
                 actions: ColumnRef::F32(&[0.25, 0.5, 0.75]),
                 obs: &mut [ColumnMut::U8(&mut flags), ColumnMut::F64(&mut xs)],
                 infos: &mut [ColumnMut::I64(&mut infos)],
                 rewards: &mut rewards,
-            });
+            };
+            let ended = block.step_at_once(step, Instant::now);
             let fact = |lane| (block.state_hash(lane), block.position(lane), block.verdict(lane));
             let facts: Vec<_> = (0..3).map(fact).collect();
             let won = if xs[0] > 0.0 { GameResult::Win } else { GameResult::Lose };
@@ -336,7 +343,7 @@ fn a_plugin_that_was_changed_since_it_was_loaded_makes_no_lanes() {
     let mut bytes = std::fs::read(other).unwrap();
     bytes.push(0);
     std::fs::write(&path, bytes).unwrap();
-    let error = entry.make_block(&[options(&entry, 0, 0)]).map(drop).unwrap_err();
+    let error = any_block(&entry, &[options(&entry, 0, 0)]).map(drop).unwrap_err();
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(source, "the plug-in is another than when it was loaded");
 }
@@ -375,7 +382,7 @@ fn sessions_of_a_plugin_leave_no_process_behind() {
         make();
     }
     assert_eq!(mapped(), 0);
-    let block: Box<dyn BatchEnv> = entry.make_block(&[options(&entry, 0, 0)]).unwrap();
+    let block = any_block(&entry, &[options(&entry, 0, 0)]).unwrap();
     assert_eq!(mapped(), 1);
     drop(block);
     assert_eq!(mapped(), 0);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rollhouse_core::{Interruption, Outcome};
+use tokio::sync::Notify;
 
 /// A flag that every holder of a clone may raise, once and with the cause. It is never lowered.
 ///
@@ -16,12 +17,14 @@ pub struct Cancel {
     raised: Arc<AtomicBool>,
     /// Code of the outcome with which open episodes end; 0 until somebody has asked for the end with a cause.
     cause: Arc<AtomicU8>,
+    /// Wakes the one task that waits for it.
+    waker: Arc<Notify>,
 }
 
 impl Cancel {
     /// Wraps a flag that something else raises, such as a signal handler.
     pub fn shared(flag: Arc<AtomicBool>) -> Self {
-        Self { raised: flag, cause: Arc::default() }
+        Self { raised: flag, ..Self::default() }
     }
 
     /// Asks for the end; open episodes end as `cancelled`. Does not wait for it.
@@ -36,6 +39,15 @@ impl Cancel {
         let _first = self.cause.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
         // Release: whoever sees that the end was asked for sees why.
         self.raised.store(true, Ordering::Release);
+        self.waker.notify_one();
+    }
+
+    /// Waits until the end is asked for; a flag that something else raises is not noticed. For one task at a time.
+    /// Cancellation-safe.
+    pub(crate) async fn raised(&self) {
+        while !self.is_cancelled() {
+            self.waker.notified().await;
+        }
     }
 
     /// Returns the flag that is raised, for those that need no reason.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::limits::CALL_DEADLINE;
-use rollhouse_core::{LaneDeadlines, RunId, WhenFull};
+use rollhouse_core::{LaneDeadlines, RunId, SharedBound, WhenFull};
 use rollhouse_env::Registry;
 use rollhouse_host::EnvProviders;
 use rollhouse_replay::RecorderConfig;
@@ -69,10 +69,11 @@ pub struct ServingConfig {
 pub struct SteppingConfig {
     /// Most lanes that the node takes.
     pub capacity: u32,
-    /// Threads that step what computes here. What waits, as for other processes, has threads beside them
-    /// ([`SharedBound::WAITING`](rollhouse_core::SharedBound::WAITING)), and a session that plays by itself or is attached
-    /// by memory has one of its own.
+    /// Threads that step what computes here. What may wait has threads beside them, and a session that plays by itself or is
+    /// attached by memory has one of its own.
     pub threads: NonZeroUsize,
+    /// Most threads for what may wait; at least 1. Requests that wait for lanes of other processes hold none.
+    pub waiting_threads: usize,
     /// Most batches that may wait for a thread that computes, and for one that waits.
     pub queue: usize,
     /// Time that one step may take before its session is given up as hung. Sessions whose lanes finish when they finish have
@@ -140,6 +141,7 @@ impl Default for SteppingConfig {
         Self {
             capacity: u32::try_from(threads.get() * LANES_PER_THREAD).unwrap_or(u32::MAX),
             threads,
+            waiting_threads: SharedBound::WAITING.limit as usize,
             queue: WORK_QUEUE,
             hang_deadline: HANG_DEADLINE,
             step_deadline: None,

@@ -395,10 +395,11 @@ fn host(
     node: &Node,
 ) -> Result<Hosting, ClusterNodeError> {
     let figures: Arc<NodeFigures> = Arc::default();
-    let SteppingConfig { capacity, threads, queue, .. } = config.stepping;
+    let SteppingConfig { capacity, threads, waiting_threads, queue, .. } = config.stepping;
     let deadlines = Deadlines::of(&config.stepping);
-    let executor = Executor::start(threads.get(), queue, deadlines, Arc::clone(&figures))
-        .map_err(ClusterNodeError::Worker)?;
+    let threads = (threads.get(), waiting_threads.max(1));
+    let executor =
+        Executor::start(threads, queue, deadlines, Arc::clone(&figures)).map_err(ClusterNodeError::Worker)?;
     let settings = HostingSettings {
         capacity,
         lease: config.serving.lease,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rollhouse_core::limits::{CALL_DEADLINE, LANE_DEADLINE};
 use rollhouse_core::{DeadlineSettings, LaneDeadlines};
 
 use crate::SteppingConfig;
@@ -17,12 +16,11 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Returns the times of a node with these settings. Where none is set for lanes, a step and the reset after it may both
-    /// take their whole time before their session is given up.
+    /// Returns the times of a node with these settings.
     pub(crate) fn of(config: &SteppingConfig) -> Self {
         let SteppingConfig { hang_deadline: hang, step_deadline, reset_deadline, .. } = *config;
-        let of_session = LANE_DEADLINE.min(hang * 2 / 5);
-        let (step, reset) = (step_deadline.unwrap_or(of_session), reset_deadline.unwrap_or(of_session));
+        let LaneDeadlines { step, reset, .. } = LaneDeadlines::within(hang);
+        let (step, reset) = (step_deadline.unwrap_or(step), reset_deadline.unwrap_or(reset));
         let settings = Some(DeadlineSettings::OF_NODE);
         Self { hang, lanes: LaneDeadlines { step, reset, call: config.call_deadline, settings } }
     }
@@ -34,11 +32,7 @@ impl Deadlines {
 
     /// Returns the time of a session, whose lanes may be `late`: then they are given up before it is.
     pub(crate) fn of_session(&self, late: bool) -> Duration {
-        let LaneDeadlines { step, reset, call, .. } = self.lanes;
-        // The time that calls have by default is not to keep a session that stands still.
-        let call = if call > CALL_DEADLINE { call } else { Duration::ZERO };
-        let lanes = (step + reset).max(call) * 5 / 4;
-        if late { self.hang.max(lanes) } else { self.hang }
+        if late { self.lanes.of_session(self.hang) } else { self.hang }
     }
 }
 

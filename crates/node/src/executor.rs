@@ -1,10 +1,14 @@
-//! The threads that step sessions whose batches are long or may hang.
+//! The threads that step sessions whose batches are long or may hang, and those that play by themselves.
 //!
-//! There are two crews, each with a bounded queue at which owners have turns: jobs of one leave it in order, and after each
-//! comes another owner's. An owner has at most its share of the places, and a session at most one job. Jobs that compute for a bounded time have the [`Crew::Computing`], one thread
+//! There are crews of threads, each with a bounded queue at which owners have turns: jobs of one leave it in order, and after
+//! each comes another owner's. An owner has at most its share of the places, and a session at most one job. Jobs that compute for
+//! a bounded time have the [`Crew::Computing`], one thread
 //! for each core that the node may use. Jobs that may wait, as for lanes that other processes step, have the
 //! [`Crew::Waiting`], which grows while every thread of it is in a job and shrinks afterwards. So no job that computes
 //! waits for one that waits, and these wait for each other only beyond an owner's share of [`SharedBound::WAITING`].
+//!
+//! Sessions that play by themselves have the other crews, whose threads yield to these: nobody waits for their steps. A job there
+//! is a short time of one session, so an owner's n sessions have an n-th each of what its one would have.
 //!
 //! A thread that stays in one job for longer than the deadline is given up: the caller that waits for the job is told,
 //! another thread takes its place, and should the first ever return, it lets go of what it holds and ends.
@@ -22,6 +26,7 @@ use tokio::sync::oneshot;
 
 use crate::data_time::DataTime;
 use crate::deadlines::Deadlines;
+use crate::urgency::Urgency;
 use crate::{HANG_SLACK, HangWatch, NodeFigures, Verdict};
 
 /// Returns whether a job waits for something of the node's own, such as a disk that cannot follow: that is no hang.
@@ -31,8 +36,8 @@ pub(crate) type Waits = Box<dyn Fn() -> bool + Send>;
 /// dropped, and the callers that wait for them are told.
 #[derive(Debug)]
 pub(crate) struct Executor {
-    computing: Workers,
-    waiting: Workers,
+    /// In the order of [`Crew::ALL`].
+    crews: [Workers; Crew::ALL.len()],
     began: Instant,
     /// The time of the data thread, which steps what is short by itself.
     data: Mutex<DataTime>,
@@ -45,17 +50,45 @@ pub(crate) enum Crew {
     Computing,
     /// It may wait: for other processes, for programs from outside, for a disk, for recorded episodes to be sought.
     Waiting,
+    /// It computes for a session that plays by itself, for a bounded time.
+    Playing,
+    /// It sends and collects late lanes of a session that plays by itself, and waits for none.
+    Tending,
+    /// It may wait for a session that plays by itself: as its lanes are made and ended, or in a step that is not bounded.
+    Lingering,
 }
 
 impl Crew {
+    const ALL: [Self; 5] = [Self::Computing, Self::Waiting, Self::Playing, Self::Tending, Self::Lingering];
+
     /// Returns the turns of owners at so many threads. Of those that compute an owner may have each that is free: nothing
     /// there takes long.
     fn turns(self, threads: usize) -> Turns<Job> {
         let bound = SharedBound::WAITING.with_limit(threads as u64);
         Turns::new(match self {
-            Self::Computing => SharedBound { limit: u64::MAX, most: u64::MAX, reserve: 0, ..bound },
-            Self::Waiting => bound,
+            Self::Computing | Self::Playing | Self::Tending => {
+                SharedBound { limit: u64::MAX, most: u64::MAX, reserve: 0, ..bound }
+            }
+            Self::Waiting | Self::Lingering => bound,
         })
+    }
+
+    /// Returns the least and the most threads, where those that compute are `computing` and those that may wait `waiting`.
+    const fn threads(self, computing: usize, waiting: usize) -> (usize, usize) {
+        match self {
+            Self::Computing => (computing, computing),
+            Self::Playing | Self::Tending => (1, computing),
+            Self::Waiting | Self::Lingering => (1, waiting),
+        }
+    }
+
+    /// Returns whether somebody waits for its jobs: they are not of sessions that play by themselves.
+    const fn is_waited_for(self) -> bool {
+        matches!(self, Self::Computing | Self::Waiting)
+    }
+
+    const fn urgency(self) -> Urgency {
+        if self.is_waited_for() { Urgency::Usual } else { Urgency::OF_ROLLOUTS }
     }
 }
 
@@ -166,36 +199,26 @@ struct Watched {
 }
 
 impl Executor {
-    /// Starts `workers` threads for jobs that compute, and one for those that wait. Each crew has a queue of `limit` jobs.
+    /// Starts threads for jobs that compute, and one for those that wait, of which there may be more. Each of these crews has a
+    /// queue of `limit` jobs, and each other one for a job of every session.
     ///
     /// # Errors
     /// If the operating system refuses a thread.
     pub(crate) fn start(
-        workers: usize,
-        limit: usize,
-        deadlines: Deadlines,
-        figures: Arc<NodeFigures>,
-    ) -> io::Result<Self> {
-        Self::with((workers, SharedBound::WAITING.limit as usize), limit, deadlines, figures)
-    }
-
-    fn with(
         (computing, waiting): (usize, usize),
         limit: usize,
         deadlines: Deadlines,
         figures: Arc<NodeFigures>,
     ) -> io::Result<Self> {
-        let start = |crew, least, most| {
-            // Late lanes are stepped by the crew that waits.
-            let hang_deadline = deadlines.of_session(crew == Crew::Waiting);
-            Workers::start(crew, (least, most), limit, (hang_deadline, Arc::clone(&figures)))
+        let start = |crew: Crew| {
+            // Late lanes are stepped by the crews that wait.
+            let hang_deadline = deadlines.of_session(!matches!(crew, Crew::Computing | Crew::Playing));
+            let limit = if crew.is_waited_for() { limit } else { SharedBound::ROLLOUTS.limit as usize };
+            let threads = crew.threads(computing, waiting);
+            Workers::start(crew, threads, limit, (hang_deadline, Arc::clone(&figures)))
         };
-        Ok(Self {
-            began: Instant::now(),
-            data: Mutex::default(),
-            computing: start(Crew::Computing, computing, computing)?,
-            waiting: start(Crew::Waiting, 1, waiting)?,
-        })
+        let [a, b, c, d, e] = Crew::ALL.map(start);
+        Ok(Self { began: Instant::now(), data: Mutex::default(), crews: [a?, b?, c?, d?, e?] })
     }
 
     /// Queues a job of an owner's session that owns `given`. Nobody has to wait for its result.
@@ -214,10 +237,7 @@ impl Executor {
         R: Send + 'static,
         F: FnOnce(G) -> R + Send + 'static,
     {
-        match crew {
-            Crew::Computing => self.computing.submit(owner, given, work, waits),
-            Crew::Waiting => self.waiting.submit(owner, given, work, waits),
-        }
+        self.crews[crew as usize].submit(owner, given, work, waits)
     }
 
     /// Queues a job that needs nothing.
@@ -250,25 +270,31 @@ impl Executor {
         Some(result)
     }
 
-    /// Returns the number of jobs that wait for a thread.
-    pub(crate) fn queued(&self) -> usize {
-        [&self.computing, &self.waiting].map(|workers| workers.shared.state.lock().jobs.queued()).iter().sum()
+    /// Returns the crews for whose jobs somebody waits.
+    fn waited_for(&self) -> impl Iterator<Item = &Workers> {
+        self.crews.iter().filter(|workers| workers.shared.crew.is_waited_for())
     }
 
-    /// Returns for how long the oldest job of a crew that has all of its threads has waited for one; zero if none waits.
+    /// Returns the number of jobs that wait for a thread, and for which somebody waits.
+    pub(crate) fn queued(&self) -> usize {
+        self.waited_for().map(|workers| workers.shared.state.lock().jobs.queued()).sum()
+    }
+
+    /// Returns for how long the oldest job of a crew that has all of its threads has waited for one; zero if none waits, or nobody
+    /// for it.
     pub(crate) fn longest_wait(&self) -> Duration {
         let oldest = |workers: &Workers| {
             let state = workers.shared.state.lock();
             // Beyond an owner's share jobs wait for their own kind.
             state.since.values().next().filter(|_| state.workers >= workers.shared.most).copied()
         };
-        let oldest = [&self.computing, &self.waiting].into_iter().filter_map(oldest).min();
+        let oldest = self.waited_for().filter_map(oldest).min();
         oldest.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Gives up threads that hang, and starts others for them. It is to be called again after the time that it returns.
     pub(crate) fn look(&self) -> Duration {
-        self.computing.look().min(self.waiting.look())
+        self.crews.iter().map(Workers::look).min().unwrap_or(HANG_SLACK)
     }
 }
 
@@ -437,6 +463,7 @@ impl Shared {
 
 /// Runs a worker's thread: does jobs until there are none for it or the worker itself is given up.
 fn work(shared: &Shared, slot: &Mutex<Current>) {
+    shared.crew.urgency().apply();
     while let Some((owner, Job { run, hold, queued, .. })) = shared.next() {
         {
             let mut current = slot.lock();
@@ -444,7 +471,9 @@ fn work(shared: &Shared, slot: &Mutex<Current>) {
             current.job = Some(hold);
         }
         let began = Instant::now();
-        shared.figures.threads.queue_wait.observe(began.saturating_duration_since(queued));
+        if shared.crew.is_waited_for() {
+            shared.figures.threads.queue_wait.observe(began.saturating_duration_since(queued));
+        }
         run();
         let took = began.elapsed();
         let mut state = shared.state.lock();
@@ -521,7 +550,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 impl Executor {
     /// Starts one thread for each crew, so that a test can keep it busy.
     pub(crate) fn of_one(hang_deadline: Duration, figures: Arc<NodeFigures>) -> Self {
-        Self::with((1, 1), 8, Deadlines::of_sessions(hang_deadline), figures).unwrap()
+        Self::start((1, 1), 8, Deadlines::of_sessions(hang_deadline), figures).unwrap()
     }
 }
 
@@ -586,7 +615,13 @@ mod tests {
     }
 
     fn executor(workers: usize, limit: usize, deadline: Duration) -> Executor {
-        Executor::start(workers, limit, Deadlines::of_sessions(deadline), Arc::default()).unwrap()
+        Executor::start(
+            (workers, SharedBound::WAITING.limit as usize),
+            limit,
+            Deadlines::of_sessions(deadline),
+            Arc::default(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -698,7 +733,7 @@ mod tests {
     #[test]
     fn an_owner_that_has_its_share_of_the_threads_that_wait_leaves_others_theirs() {
         let deadlines = Deadlines::of_sessions(Duration::from_secs(60));
-        let executor = Executor::with((1, 4), 64, deadlines, Arc::default()).unwrap();
+        let executor = Executor::start((1, 4), 64, deadlines, Arc::default()).unwrap();
         let waiting: Vec<_> = (0..4)
             .map(|value| {
                 let (work, begun, let_go) = held(value);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollhouse_engine::{ConfigError, StepError};
-use rollhouse_policy::{ActError, SpaceError};
+use rollhouse_policy::{ActError, ModelError};
 use rollhouse_wire::EndCause;
 
 use crate::Report;
@@ -42,7 +42,7 @@ pub enum RolloutError {
     Engine(ConfigError),
     /// The policy cannot play in this action space.
     #[error("the policy cannot play here: {0}")]
-    Space(SpaceError),
+    Policy(ModelError),
     /// The policy could not act.
     #[error("the policy could not act: {0}")]
     Act(ActError),

@@ -15,11 +15,11 @@ use rollhouse_core::{Claimant, OverShare, Portion, ShareBook, SharedBound, Weigh
 use rollhouse_env::Registry;
 use rollhouse_host::{EnvProviders, Holder};
 use rollhouse_replay::{RealDisk, Recorder};
-use rollhouse_wire::limits::MAX_CONNECTING_TOLD;
+use rollhouse_wire::limits::{MAX_CONNECTING_TOLD, MAX_STANDING_LANES};
 use rollhouse_wire::{
     AdmitWatcher, Admittance, Attach, CallId, CloseSession, ConnectingSession, Connection, Eagerness,
     EndCause, Incarnation, NodeLoad, OpenCommands, OpenWatch, Refusal, RefusalCode, SeenTerm, SessionEnd,
-    SessionId, SessionReport, Unfit, WatchOpened, WatcherAdmitted,
+    SessionId, SessionReport, SessionStanding, Unfit, WatchOpened, WatcherAdmitted,
 };
 use tracing::{info, warn};
 
@@ -32,6 +32,7 @@ use crate::node_actor::Supervision;
 use crate::owned_handle::OwnedHandle;
 use crate::seen_file::{keep_seen, read_seen};
 use crate::session_handle::SessionHandle;
+use crate::standings::Standings;
 use crate::stepped::Stepped;
 use crate::table::SessionTable;
 use crate::transport::Transport;
@@ -42,7 +43,7 @@ use crate::{Gone, NodeFigures};
 #[derive(Debug)]
 pub(crate) struct Hosting {
     table: Mutex<SessionTable<Arc<SessionControl>>>,
-    pub(crate) executor: Executor,
+    pub(crate) executor: Arc<Executor>,
     pub(crate) figures: Arc<NodeFigures>,
     /// The spool's recorder; `None` if nothing is recorded here.
     recorder: Option<Arc<Recorder>>,
@@ -56,11 +57,20 @@ pub(crate) struct Hosting {
     /// The shares of those who are connected.
     places: Places,
     fitness: Fitness,
-    weighing: Mutex<Weighing>,
+    reporting: Reporting,
     departure: Departure,
     /// How eagerly the data thread polls between two requests.
     pub(crate) eagerness: Eagerness,
     began: Instant,
+}
+
+/// What heartbeats tell beside the table.
+#[derive(Debug, Default)]
+struct Reporting {
+    /// What lanes weigh.
+    weighing: Mutex<Weighing>,
+    /// Where lanes stand that play by themselves.
+    standings: Arc<Standings>,
 }
 
 /// Whether the node takes new sessions no more.
@@ -146,7 +156,7 @@ impl Hosting {
         let learning = Learning::new(providers, apart.clone());
         Self {
             table,
-            executor,
+            executor: Arc::new(executor),
             figures,
             recorder: fitness.recorder.clone(),
             supervision,
@@ -156,7 +166,7 @@ impl Hosting {
             places: Places::new(settings.connections),
             settings,
             fitness,
-            weighing: Mutex::default(),
+            reporting: Reporting::default(),
             departure: Departure::default(),
             eagerness: Eagerness::default(),
             began: Instant::now(),
@@ -504,7 +514,7 @@ impl Hosting {
     /// whoever has too much of the memory of worker processes. Reads small files.
     pub(crate) fn weigh(&self) -> BTreeMap<String, Weight> {
         self.share_memory();
-        if let Some(weights) = self.weighing.lock().look(self.now(), &self.settings.budget.census) {
+        if let Some(weights) = self.reporting.weighing.lock().look(self.now(), &self.settings.budget.census) {
             self.table().measure(weights);
         }
         self.table().scales().measured().clone()
@@ -512,12 +522,33 @@ impl Hosting {
 
     fn share_memory(&self) {
         let (limit, seen) = (self.budget().memory, self.settings.budget.census.memory());
-        let Some(over) = self.weighing.lock().memory.look(self.now(), limit, &seen) else { return };
+        let Some(over) = self.reporting.weighing.lock().memory.look(self.now(), limit, &seen) else { return };
         let gone = Gone { cause: EndCause::Failed, detail: over.to_string() };
         let Holder { pool, index, placement: (term, counter), .. } = over.holder;
         warn!(session = %SessionId { pool, index }, "a session is ended: {}", gone.detail);
         // It may have ended already.
         let _ending = self.begin_end(SessionId { pool, index }, Incarnation { term, counter }, gone);
+    }
+
+    /// Returns where lanes stand that play by themselves, as many as one heartbeat tells of. What they had recorded before is
+    /// written out.
+    pub(crate) fn standings(&self) -> Vec<SessionStanding> {
+        let (told, after) = self.reporting.standings.take();
+        let Some(after) = after else { return told };
+        let (mut room, mut last, mut seen) = (MAX_STANDING_LANES, None, Vec::new());
+        for (session, incarnation, handle) in self.table().rollouts(after) {
+            let SessionHandle::Collecting(collecting) = &handle.handle else { continue };
+            if let Some(standing) = collecting.stepping.progress.take_standing() {
+                room = room.saturating_sub(standing.lanes.len());
+                seen.push(SessionStanding { session, incarnation, standing });
+            }
+            last = Some(session);
+            if room < MAX_STANDING_LANES / 2 {
+                break;
+            }
+        }
+        self.reporting.standings.tell(seen, last, self.recorder.clone());
+        told
     }
 
     /// Returns what the node has for lanes.

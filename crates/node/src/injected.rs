@@ -51,7 +51,7 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
         folder: None,
         connections: SharedBound::CONNECTIONS,
     };
-    let executor = Executor::start(1, 8, deadlines, Arc::clone(&figures)).unwrap();
+    let executor = Executor::start((1, 8), 8, deadlines, Arc::clone(&figures)).unwrap();
     let registry = Arc::new(Registry::builtin());
     let hosting = Hosting::new(
         settings,

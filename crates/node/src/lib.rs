@@ -13,7 +13,7 @@
 //! reports what it has done, and says why it ended; the node actor makes it anew when it panics. No step passes through
 //! an actor. A session stepped by its owner over a stream costs that, its actor and its lanes' memory: no thread, no
 //! descriptor. An owner on this machine may step through shared memory instead, which takes a thread. A session that
-//! plays by itself steps on a thread of its own, which its actor starts and watches. What decides is plain values that are given the time, public so that crate simulation can
+//! plays by itself has turns at the threads of workers, and none while it waits for its lanes. What decides is plain values that are given the time, public so that crate simulation can
 //! join them to a cluster in virtual time: [`SessionTable`] and its [`NodeSession`]s, [`Turn`], [`OwnedSession`],
 //! [`Registration`], [`Shipper`], [`HangWatch`] and [`BackOff`](rollhouse_core::BackOff).
 //!
@@ -22,7 +22,7 @@
 //! | control | own thread `rollhouse-control`, actix | ends when the node is dropped | the node shows as stuck |
 //! | node actor | control | ends with it | made anew with back-off, and takes up the sessions that are there |
 //! | session actor | control | ends with its session | made anew with back-off, and the session steps on; too often, and the session ends |
-//! | rollout | own thread `rollhouse-session-N` | ends its episodes as its token says, after the batch it is in | its exit says why; one that hangs is given up |
+//! | rollout | control, stepped by workers; of this process, own thread `rollhouse-session-N` | ends its episodes as its token says, after the batch it is in | its exit says why; one that hangs is given up |
 //! | link | control | says good-bye | dials again with back-off, made anew after a panic; sessions go on |
 //! | pulse | control | ends with it | the node shows as stuck |
 //! | call of the link | control: to the coordinator, and for it | given up | the link dials anew; the request is refused |
@@ -99,6 +99,7 @@ mod session_places;
 mod ship_task;
 mod shipper;
 mod spool_owners;
+mod standings;
 mod stepped;
 mod stepping;
 mod stream;
@@ -133,7 +134,8 @@ pub use player::{Move, MoveError, Player, PlayerView};
 pub use progress::{Progress, ProgressSnapshot};
 pub use registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};
 pub use renewal::{Renewal, RenewalAction, RenewalEvent};
-pub use rollout::{HANG_DEADLINE, Report, Rollout};
+pub use rollhouse_core::limits::{HANG_DEADLINE, HANG_SLACK};
+pub use rollout::{Report, Rollout};
 pub use seen_file::{keep_seen, read_seen};
 pub use serve::ServeError;
 pub use ship_task::{LOOK_EVERY, ShipFigures, Shipping, ShippingConfig, owner_parts};
@@ -142,5 +144,5 @@ pub use table::{Attachment, SessionTable};
 pub(crate) use tally::Tally;
 pub use transport::Transport;
 pub use turn::{Turn, TurnOver};
-pub use watch::{HANG_SLACK, HangWatch, Verdict};
+pub use watch::{HangWatch, Verdict};
 pub use weighing::NodeBudget;

@@ -278,6 +278,8 @@ impl Link {
     /// Makes the next heartbeat. Returns it, and whether there is more to say than fits.
     fn heartbeat(&mut self, number: u64) -> (Heartbeat, bool) {
         let measured = self.hosting.weigh();
+        // Before the load, which counts what they had recorded.
+        let standings = self.hosting.standings();
         let mut load = self.hosting.load();
         (self.spool_load)(&mut load);
         // Reports before ends: a session that ends in between is told as over, which is taken in last.
@@ -289,7 +291,7 @@ impl Link {
         let more = changes.more || !all_ends;
         let (unfit, draining) = (self.hosting.unfit(), self.hosting.is_draining());
         let connecting = self.hosting.connecting();
-        (Heartbeat { number, load, changes, ended, unfit, draining, measured, connecting }, more)
+        (Heartbeat { number, load, changes, ended, unfit, draining, measured, connecting, standings }, more)
     }
 
     fn register(&self, connection: &Connection) -> Register {

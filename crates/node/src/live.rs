@@ -15,6 +15,7 @@ mod newest;
 mod tape;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -187,13 +188,13 @@ impl Following {
     }
 
     /// Returns the newest frame after the one with the serial number `after`, and how many between the two were never
-    /// seen. One that is made for it has a picture if that is wanted and there can be one. Waits for one until `until`; `nudge` is called once one is wanted, for sessions that nobody steps just
-    /// now. Cancellation-safe.
+    /// seen. One that is made for it has a picture if that is wanted and there can be one. Waits for one until `until`, and
+    /// meanwhile for `nudge`, which has sessions show what is wanted that nobody steps just now. Cancellation-safe if that is.
     pub(crate) async fn frame(
         &self,
         (after, picture): (u64, bool),
         until: Instant,
-        nudge: impl Fn(),
+        nudge: impl Future<Output = ()>,
     ) -> Option<(Arc<LaneFrame>, u64)> {
         // A frame that somebody else asked for a moment ago is new enough.
         let asked = self.live.lanes.lock().by_lane.get(&self.lane).and_then(|wanted| wanted.asked);
@@ -210,7 +211,11 @@ impl Following {
     }
 
     /// Returns the lane's episode as it stands now. Waits as [`Following::frame`] does.
-    pub(crate) async fn snapshot(&self, until: Instant, nudge: impl Fn()) -> Option<Arc<Snapshot>> {
+    pub(crate) async fn snapshot(
+        &self,
+        until: Instant,
+        nudge: impl Future<Output = ()>,
+    ) -> Option<Arc<Snapshot>> {
         let serial =
             || self.live.lanes.lock().by_lane.get(&self.lane).map_or(0, |wanted| wanted.snapshot.serial());
         let before = serial();
@@ -237,7 +242,7 @@ impl Following {
         until: Instant,
         find: impl Fn() -> Option<T>,
         want: impl FnOnce(&mut Wanted),
-        nudge: impl Fn(),
+        nudge: impl Future<Output = ()>,
     ) -> Option<T> {
         let mut shown = self.live.shown.subscribe();
         if let Some(found) = find() {
@@ -247,13 +252,17 @@ impl Following {
             want(wanted);
         }
         self.live.calls.fetch_or(WANTED, Ordering::Relaxed);
-        nudge();
+        let (mut nudge, mut nudged) = (pin!(nudge), false);
         loop {
             if let Some(found) = find() {
                 return Some(found);
             }
-            // The sender lives as long as the session, which this holds.
-            tokio::time::timeout_at(until, shown.changed()).await.ok()?.ok()?;
+            tokio::select! {
+                biased;
+                () = nudge.as_mut(), if !nudged => nudged = true,
+                // The sender lives as long as the session, which this holds.
+                changed = tokio::time::timeout_at(until, shown.changed()) => changed.ok()?.ok()?,
+            }
         }
     }
 }
@@ -380,13 +389,13 @@ mod tests {
             live.show(0, Some(frame(step)), None);
         }
         let until = Instant::now() + Duration::from_secs(1);
-        let (seen, missed) = following.frame((0, false), until, || {}).await.unwrap();
+        let (seen, missed) = following.frame((0, false), until, async {}).await.unwrap();
         assert_eq!((seen.step, seen.serial, missed), (5, 5, 0), "who has seen none has missed none");
         live.show(0, Some(frame(6)), None);
         live.show(0, Some(frame(7)), None);
-        let (seen, missed) = following.frame((5, false), until, || {}).await.unwrap();
+        let (seen, missed) = following.frame((5, false), until, async {}).await.unwrap();
         assert_eq!((seen.step, missed), (7, 1));
-        assert!(following.frame((7, false), Instant::now(), || {}).await.is_none(), "nothing moves");
+        assert!(following.frame((7, false), Instant::now(), async {}).await.is_none(), "nothing moves");
         assert_eq!(live.take_wishes(), [Wish { lane: 0, frame: true, picture: false, snapshot: false }]);
         assert_eq!(live.take_wishes(), []);
     }

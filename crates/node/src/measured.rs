@@ -27,6 +27,15 @@ pub(crate) struct MeasuredSession {
     waits_since: Option<Instant>,
 }
 
+/// What has become of a request.
+pub(crate) enum Progress {
+    Answered(Result<Bytes, RequestFault>),
+    /// It waits for lanes, which are looked at again by that time; now if there is none.
+    Waits(Option<Instant>),
+    /// The session had ended before its turn came.
+    Ended,
+}
+
 /// A recording that has not been handed over.
 #[derive(Debug, Clone, Copy)]
 struct Unhanded {
@@ -61,6 +70,12 @@ impl MeasuredSession {
     /// Returns whether the next request takes a bounded and short time: it may be done on the data thread.
     pub(crate) fn is_prompt(&self) -> bool {
         self.session.is_prompt() && self.costs.are_prompt()
+    }
+
+    /// Returns whether what is done for all lanes at once, such as ending their episodes, is short enough for the thread that
+    /// asks for it: then it takes a few hundred microseconds at most.
+    pub(crate) fn is_short(&self) -> bool {
+        self.session.is_prompt() && self.session.lanes() <= SHORT_LANES
     }
 
     /// Returns the session.
@@ -164,25 +179,47 @@ impl MeasuredSession {
         answer
     }
 
-    /// Waits for lanes, as [`OwnedSession::gather`]: at most for `within`, with looks at `hastened` between.
+    /// Collects lanes of a request of that kind that are done, and answers it if they are enough. Lanes that cannot be slept on
+    /// are waited for a moment, and so are those that mostly finish in less, if nobody else wants the thread (`idle`): to take
+    /// one again costs as much. Meanwhile watchers are shown what they want.
+    pub(crate) fn collect(
+        &mut self,
+        kind: FrameKind,
+        (hastened, idle): (bool, bool),
+        figures: &NodeFigures,
+    ) -> Progress {
+        let sleeps = self.session.descriptor().is_some();
+        let mut patience = match sleeps {
+            true if idle && self.costs.are_below(QUICK_COST) => QUICK_COST,
+            true => Duration::ZERO,
+            false => TURN,
+        };
+        let mut until = None;
+        for _ in 0..LOOKS {
+            if let Some(answer) = self.gather(kind, (patience, hastened), figures) {
+                return Progress::Answered(Ok(answer));
+            }
+            self.session.attend_watchers();
+            until = self.session.arm();
+            if until.is_some() || !sleeps {
+                break;
+            }
+            patience = Duration::ZERO;
+        }
+        Progress::Waits(until)
+    }
+
+    /// Waits for the lanes of a request of that kind, as [`OwnedSession::gather`].
     pub(crate) fn gather(
         &mut self,
-        within: Duration,
-        hastened: impl Fn() -> bool,
+        kind: FrameKind,
+        (patience, hastened): (Duration, bool),
         figures: &NodeFigures,
     ) -> Option<Bytes> {
-        let until = Instant::now() + within;
-        loop {
-            let last = hastened();
-            let answer = self.session.gather(LANE_LOOK, last);
-            if answer.is_some() {
-                let began = self.waits_since.take().unwrap_or(until);
-                self.note(FrameKind::Send, began, figures);
-            }
-            if answer.is_some() || last || until <= Instant::now() {
-                return answer;
-            }
-        }
+        let answer = self.session.gather(patience, hastened)?;
+        let began = self.waits_since.take().unwrap_or_else(Instant::now);
+        self.note(kind, began, figures);
+        Some(answer)
     }
 
     /// Notes a request of that kind that is answered.
@@ -246,7 +283,12 @@ impl Costs {
 
     /// Returns whether most were cheap enough for the data thread.
     fn are_prompt(&self) -> bool {
-        self.last.iter().filter(|&&cost| cost < PROMPT_COST).count() > COSTS / 2
+        self.are_below(PROMPT_COST)
+    }
+
+    /// Returns whether most were below that.
+    fn are_below(&self, limit: Duration) -> bool {
+        self.last.iter().filter(|&&cost| cost < limit).count() > COSTS / 2
     }
 }
 
@@ -257,9 +299,6 @@ pub(crate) fn waits_for_others(session: &OwnedSession) -> Waits {
     Box::new(move || recording.is_behind() || connecting.retries().is_some())
 }
 
-/// Interval of the looks whether a request that waits for lanes is to be answered without them.
-const LANE_LOOK: Duration = Duration::from_millis(1);
-
 /// Interval at which a session in memory that is watched and not stepped shows what is wanted of it.
 const WATCHED_LOOK: Duration = Duration::from_millis(50);
 
@@ -268,6 +307,18 @@ const IDLE_LOOK: Duration = Duration::from_millis(500);
 
 /// Longest cost of batches that are stepped on the data thread: a hand-over to another thread and back costs as much.
 const PROMPT_COST: Duration = Duration::from_micros(50);
+
+/// Longest cost of requests for whose lanes the worker that has posted them waits.
+const QUICK_COST: Duration = Duration::from_millis(1);
+
+/// Most lanes for all of which something is done on the thread that asks for it.
+const SHORT_LANES: usize = 1_024;
+
+/// Most looks at lanes of which some may be done, before it is the turn of others.
+const LOOKS: usize = 8;
+
+/// Time for which a worker waits for lanes without a descriptor, before it is the turn of others.
+const TURN: Duration = Duration::from_millis(5);
 
 /// Number of requests whose costs are kept; odd, so that one is in the middle.
 const COSTS: usize = 5;

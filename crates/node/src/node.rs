@@ -6,13 +6,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use actix::System;
-use rollhouse_core::SharedBound;
 use rollhouse_replay::RunRecorder;
 
 use crate::node_actor::{NodeActor, Supervision};
 use crate::parts::{Part, Parts, PartsHealth};
-use crate::stepping::Stepping;
-use crate::urgency::Urgency;
+use crate::stepping::{Steppers, Stepping};
 use crate::{Cancel, Exit, Progress, Rollout};
 
 /// Hosts sessions in this process. Dropping it ends the control thread; sessions that still step are asked to
@@ -104,8 +102,8 @@ impl Node {
         }
         let number = self.supervision.number();
         let (told, exit) = sync_channel(1);
-        let stepping =
-            Stepping::new((number, Urgency::Usual), rollout, recording.map(Arc::new), cancel, Some(told));
+        let by = Steppers::Own(number);
+        let stepping = Stepping::new(by, rollout, recording.map(Arc::new), cancel, Some(told));
         let progress = Arc::clone(&stepping.progress);
         if !self.supervision.begin_within(MAX_ROLLOUTS, number, stepping) {
             return Err(BeginError::Busy);
@@ -165,7 +163,7 @@ impl RolloutHandle {
 }
 
 /// Most rollouts that one node hosts at a time. Each has a thread of its own.
-pub const MAX_ROLLOUTS: usize = SharedBound::ROLLOUTS.limit as usize;
+pub const MAX_ROLLOUTS: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -178,7 +176,7 @@ mod tests {
 
     fn endless_rollout() -> Rollout {
         let env = Registry::builtin().get("CartPole-v1").unwrap();
-        Rollout::new(env, EngineConfig::new(8), 1, Builtin::Random, Goal::Batches(u64::MAX))
+        Rollout::new(env, EngineConfig::new(8), 1, Arc::new(Builtin::Random), Goal::Batches(u64::MAX))
     }
 
     #[test]

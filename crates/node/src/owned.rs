@@ -45,7 +45,7 @@ use crate::plan::SessionPlan;
 
 use answers::LastAnswer;
 use recording::Recording;
-use sending::Sent;
+use sending::{Sent, Wanted};
 
 pub(crate) use memory::MemoryFault;
 pub(crate) use recording::RecordingWatch;
@@ -127,9 +127,9 @@ impl OwnedSession {
         &self.live
     }
 
-    /// Shows watchers what they want, with lanes as they stand.
+    /// Shows watchers what they want, with lanes as they stand. While all lanes step, there are no rows of them.
     pub(crate) fn attend_watchers(&mut self) {
-        if self.live.is_watched() {
+        if self.live.is_watched() && !self.awaits_frame() {
             self.camera.attend(&mut self.engine, &self.live);
         }
     }
@@ -195,8 +195,8 @@ impl OwnedSession {
         }
     }
 
-    /// Does what a request asks for as [`OwnedSession::handle`] does, but waits for no lanes that are to be answered as
-    /// they are done. `None` if the answer waits for some: [`OwnedSession::gather`] goes on then.
+    /// Does what a request asks for as [`OwnedSession::handle`] does, but waits for no lanes that finish when they finish.
+    /// `None` if the answer waits for some: [`OwnedSession::gather`] goes on then. Lanes that are resumed are waited for.
     ///
     /// # Errors
     /// What is wrong with its contents; nothing has moved.
@@ -218,8 +218,8 @@ impl OwnedSession {
                 resumed.map(Some)
             }
             _ if self.astray.is_some() => Err(self.went_astray()),
-            FrameKind::Reset => self.reset(header.number, &request.sidecar)?.map(Some),
-            FrameKind::Step => self.step(header.number, &request.columns).map(Some),
+            FrameKind::Reset => self.reset(header.number, &request.sidecar)?,
+            FrameKind::Step => self.step(header.number, &request.columns),
             FrameKind::Send => self.send(header.number, request)?,
             kind => return Err(RequestFault::NoRequest(kind)),
         };
@@ -322,7 +322,7 @@ impl OwnedSession {
         self.engine.stats()
     }
 
-    fn reset(&mut self, number: u32, sidecar: &[u8]) -> Result<Result<Bytes, Refusal>, RequestFault> {
+    fn reset(&mut self, number: u32, sidecar: &[u8]) -> Result<Result<Option<Bytes>, Refusal>, RequestFault> {
         let lanes = if sidecar.is_empty() {
             ResetLanes::default()
         } else {
@@ -334,27 +334,19 @@ impl OwnedSession {
         let mask = lanes.mask.iter().map(|&flag| flag == 1).collect();
         let unkept = !lanes.options.is_empty() && !lanes.kept;
         let reset = Reset { seeds: lanes.seeds, mask, options: lanes.options };
-        let begun = if unkept { self.begin_unkept(&reset) } else { self.begin_episodes(&reset) };
-        Ok(begun.and_then(|()| self.frame_answer(number)))
+        let begun = self.begin_episodes(&reset, unkept);
+        Ok(begun.and_then(|()| self.wait_for(number, Wanted::Reset { unkept })))
     }
 
-    /// Begins episodes with options that the owner does not add to its log, so that the log ends. Recorded lanes take none of
-    /// an owner who would go on with his.
-    fn begin_unkept(&mut self, reset: &Reset) -> Result<(), Refusal> {
-        if self.recording.is_to_begin() || self.engine.is_recording() {
+    /// Has episodes begin. Recorded lanes take no options that the owner does not add to its log, which ends it (`unkept`): he
+    /// would go on with his.
+    fn begin_episodes(&mut self, reset: &Reset, unkept: bool) -> Result<(), Refusal> {
+        if unkept && (self.recording.is_to_begin() || self.engine.is_recording()) {
             return Err(refusal_of(&StepError::Options(OptionsError::Recorded)));
         }
-        self.begin_episodes(reset)?;
-        self.engine.spoil_log().map_err(|error| refusal_of(&error))
-    }
-
-    /// Begins episodes; the newest frame shows them.
-    fn begin_episodes(&mut self, reset: &Reset) -> Result<(), Refusal> {
         self.recording.begin(&self.plan, &mut self.engine)?;
         self.begun = true;
-        self.engine.reset(reset).map_err(|error| refusal_of(&error))?;
-        self.show_change();
-        Ok(())
+        self.engine.begin_reset(reset).map_err(|error| refusal_of(&error))
     }
 
     /// Shows watchers that lanes were changed otherwise than by a step.
@@ -372,7 +364,7 @@ impl OwnedSession {
         }
     }
 
-    fn step(&mut self, number: u32, columns: &ColumnBuffer) -> Result<Bytes, Refusal> {
+    fn step(&mut self, number: u32, columns: &ColumnBuffer) -> Result<Option<Bytes>, Refusal> {
         let Some(places) = self.layout.actions(self.lanes(), false) else {
             return Err(Refusal::new(RefusalCode::Internal, "the session's actions are larger than a frame"));
         };
@@ -380,9 +372,8 @@ impl OwnedSession {
         let mut to = self.engine.actions().map_err(|error| refusal_of(&error))?;
         let copied = to.copy_from(actions);
         debug_assert!(copied, "the layout is that of the engine's columns");
-        self.engine.step().map_err(|error| refusal_of(&error))?;
-        self.show_step();
-        self.frame_answer(number)
+        self.engine.begin_step().map_err(|error| refusal_of(&error))?;
+        self.wait_for(number, Wanted::Step)
     }
 }
 

@@ -2,19 +2,21 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rollhouse_core::{Claimant, EnvSpec, Interruption, panic_message};
 use rollhouse_env::EnvEntry;
 use rollhouse_wire::{EndCause, Envelope, FrameHeader, Incarnation, Refusal, SessionId};
-use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Mutex, MutexGuard, oneshot, watch};
 
-use crate::executor::{Executor, JobError};
+use crate::executor::{Executor, Full, JobError, JobResult};
 use crate::live::Live;
-use crate::measured::{MeasuredSession, waits_for_others};
-use crate::owned::{FrameRequest, OwnedSession, RecordingWatch, RequestFault, Unanswered};
+use crate::measured::{MeasuredSession, Progress, waits_for_others};
+use crate::owned::{FrameRequest, OwnedSession, RecordingWatch, Unanswered};
 use crate::tally::ReportedTally;
 use crate::turn::{Turn, TurnOver};
 use crate::{Cancel, EnvFigures, Gone, NodeFigures};
@@ -23,12 +25,15 @@ use crate::{Cancel, EnvFigures, Gone, NodeFigures};
 ///
 /// ```text
 /// here --short batch--> stepped on the data thread --> here
-/// here --long batch---> with a worker --> here
-///                       with a worker --hangs, panics--> gone
-/// here --attached by memory--> with a thread of its own --detached--> here
-///                              with a thread of its own --hangs, panics--> gone
+/// here --long batch---> lent to a worker --> here
+///                       lent to a worker --hangs, panics--> gone
+/// here --attached by memory--> lent to a thread of its own --detached--> here
+///                              lent to a thread of its own --hangs, panics--> gone
 /// here --ended--> gone
 /// ```
+///
+/// A session whose request waits for lanes is here meanwhile: its task sleeps on the lanes' descriptor, and takes a worker
+/// when there is something to collect. What was lent comes back by itself, whatever becomes of the task that lent it.
 #[derive(Debug)]
 pub(crate) struct OwnedHandle {
     pub(crate) id: SessionId,
@@ -43,8 +48,8 @@ pub(crate) struct OwnedHandle {
     cancel: Cancel,
     /// The attachment that may go on; a change wakes those that wait when the session ends.
     turn: watch::Sender<Turn>,
-    /// Number of the request that is to be answered with the lanes that are done.
-    hastened: Arc<AtomicU32>,
+    /// What a request that waits for lanes looks at meanwhile.
+    wake: watch::Sender<Wake>,
     /// The session itself. The holder of the lock steps the session, or ends it.
     slot: Mutex<Slot>,
     /// Whether the session is taken to a thread. That thread's task holds the lock for as long as the owner is attached
@@ -59,54 +64,38 @@ pub(crate) struct OwnedHandle {
     entry: Arc<EnvEntry>,
 }
 
+/// Reasons to look at a request that waits for lanes.
+#[derive(Debug, Default)]
+struct Wake {
+    /// Number of the request that is to be answered with the lanes that are done.
+    hastened: u32,
+    /// How often watchers have wanted to be shown something.
+    nudges: u64,
+}
+
 #[derive(Debug)]
 enum Slot {
     Here(Box<MeasuredSession>),
-    /// A thread has the session; if it does not come back, it is gone.
-    Away(RecordingWatch),
+    /// A thread has the session, which comes back by this, or is gone.
+    Lent(JobResult<Box<MeasuredSession>>, RecordingWatch),
     Gone(Gone),
 }
 
-/// A session that a thread has taken, and the lock that is held until it is back.
+/// A session that the thread of its memory has, and the lock that is held until it is back.
 ///
 /// If it is dropped without being given back, the session is gone.
 #[derive(Debug)]
 pub(crate) struct TakenSession<'a> {
     owned: &'a OwnedHandle,
     slot: MutexGuard<'a, Slot>,
+    _lent: oneshot::Sender<Result<Box<MeasuredSession>, JobError>>,
 }
 
-/// The result of a job on a worker, with the session that it was given.
-struct Worked {
-    measured: Box<MeasuredSession>,
-    request: FrameRequest,
-    answer: Progress,
-}
-
-/// A request of an attachment.
-struct AttachedRequest<'a> {
-    attachment: u64,
-    header: FrameHeader,
-    request: &'a mut FrameRequest,
-}
-
-/// What has become of a request.
-enum Progress {
-    Answered(Result<Bytes, RequestFault>),
-    /// It waits for lanes.
-    Waits,
-    /// The session had ended before its turn came.
-    Ended,
-}
-
-impl Progress {
-    fn of(begun: Result<Option<Bytes>, RequestFault>) -> Self {
-        match begun {
-            Ok(Some(answer)) => Self::Answered(Ok(answer)),
-            Ok(None) => Self::Waits,
-            Err(fault) => Self::Answered(Err(fault)),
-        }
-    }
+/// Why something was not done with a session.
+enum NotDone<G> {
+    /// There is no place for it; what it was given comes back.
+    Full(Full<G>),
+    Gone(Gone),
 }
 
 impl OwnedHandle {
@@ -130,7 +119,7 @@ impl OwnedHandle {
             cancel,
             movable: AtomicBool::new(false),
             turn: watch::Sender::new(Turn::default()),
-            hastened: Arc::default(),
+            wake: watch::Sender::default(),
             slot: Mutex::new(Slot::Here(Box::new(measured))),
             taken: AtomicBool::new(false),
             stirred: AtomicBool::new(false),
@@ -160,7 +149,7 @@ impl OwnedHandle {
     pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
         self.turn.send_modify(|turn| turn.take_over(attachment));
         let mut slot = self.slot.lock().await;
-        let measured = slot.here()?;
+        let measured = slot.here().await?;
         let logs = log && measured.session.keep_log();
         self.movable.store(logs, Ordering::Relaxed);
         Ok((measured.session.last(), logs))
@@ -186,9 +175,9 @@ impl OwnedHandle {
         self.turn.subscribe()
     }
 
-    /// Answers one request: steps a short one on this thread, and has a worker do one that is long or may hang. Once
-    /// the session's token is raised nothing moves, wherever the request waits. Not cancellation-safe: if it is dropped
-    /// while a worker has the session, the session is lost.
+    /// Answers one request: steps a short one on this thread, and has a worker do one that is long or may hang. No thread is
+    /// held while it waits for lanes that finish when they finish. Once the session's token is raised nothing moves, wherever
+    /// the request waits. Cancellation-safe: the next request of that number goes on with it.
     pub(crate) async fn answer(
         &self,
         attachment: u64,
@@ -199,7 +188,7 @@ impl OwnedHandle {
     ) -> Result<Bytes, Unanswered> {
         let mut slot = self.slot.lock().await;
         let turn = *self.turn.borrow();
-        let measured = match slot.here() {
+        let measured = match slot.here().await {
             Ok(measured) => measured,
             Err(_) if turn.admit(attachment) == Err(TurnOver::Replaced) => return Err(Unanswered::Replaced),
             // Whoever ends it takes the session away as well, and that tells why.
@@ -209,26 +198,108 @@ impl OwnedHandle {
             return Ok(answer);
         }
         self.stirred.store(true, Ordering::Relaxed);
-        let is_prompt = measured.is_prompt();
-        let mut begin = || catch_unwind(AssertUnwindSafe(|| measured.begin(header, request, figures)));
-        if let Some(begun) = is_prompt.then(|| executor.here(&self.owner, &mut begin)).flatten() {
-            match begun.map(Progress::of) {
-                Ok(Progress::Answered(answer)) => {
-                    self.tell_if_stale(measured, figures);
+        if measured.is_prompt()
+            && let Some(begun) =
+                executor.here(&self.owner, || slot.with(|measured| measured.begin(header, request, figures)))
+            && let Some(answer) = begun.map_err(Unanswered::Gone)?.transpose()
+        {
+            self.tell_if_stale(&mut slot, figures);
+            return answer.map_err(Unanswered::Fault);
+        }
+        self.answer_on_worker(&mut slot, (attachment, header, request), executor, figures).await
+    }
+
+    /// Has workers carry a request out, one after the other if it waits for lanes.
+    async fn answer_on_worker(
+        &self,
+        slot: &mut Slot,
+        (attachment, header, request): (u64, FrameHeader, &mut FrameRequest),
+        executor: &Executor,
+        figures: &Arc<NodeFigures>,
+    ) -> Result<Bytes, Unanswered> {
+        let mut wakes = self.wake.subscribe();
+        loop {
+            let hastened = self.is_hastened(attachment, header.number);
+            let work = self.work(header, (hastened, executor.queued() == 0), Arc::clone(figures));
+            let progress = match self.on_worker(slot, std::mem::take(request), executor, work).await {
+                Ok((given, progress)) => {
+                    *request = given;
+                    progress
+                }
+                Err(NotDone::Gone(gone)) => return Err(Unanswered::Gone(gone)),
+                Err(NotDone::Full(full)) => {
+                    let (refusal, retry_after) = (full.refusal(), full.retry_after);
+                    *request = full.given;
+                    let session = &mut slot.here().await.map_err(Unanswered::Gone)?.session;
+                    if session.is_gathering() {
+                        tokio::time::sleep(retry_after).await;
+                        continue;
+                    }
+                    figures.threads.busy.add(1);
+                    figures.refusals.add_owner(refusal.code.word());
+                    return Ok(session.refuse(header.number, &refusal));
+                }
+            };
+            match progress {
+                Progress::Answered(answer) => {
+                    self.tell_if_stale(slot, figures);
                     return answer.map_err(Unanswered::Fault);
                 }
-                Ok(Progress::Waits | Progress::Ended) => {}
-                Err(panic) => {
-                    return Err(Unanswered::Gone(slot.lose(JobError::Panicked(panic_message(&*panic)))));
+                Progress::Ended => return Err(Unanswered::Ended),
+                Progress::Waits(until) => {
+                    self.sleep(slot, until, &mut wakes, (attachment, hastened)).await?;
                 }
             }
         }
-        self.answer_on_worker(slot, AttachedRequest { attachment, header, request }, executor, figures).await
     }
 
     /// Has the request with that number answered with the lanes that are done, if it waits for more.
     pub(crate) fn hasten(&self, number: u32) {
-        self.hastened.store(number, Ordering::Relaxed);
+        self.wake.send_modify(|wake| wake.hastened = number);
+    }
+
+    /// Returns whether a request of an attachment waits for no more lanes: its owner sends others, or it is turned away.
+    fn is_hastened(&self, attachment: u64, number: u32) -> bool {
+        self.wake.borrow().hastened == number || self.turn.borrow().admit(attachment).is_err()
+    }
+
+    /// Sleeps until lanes for which a request waits may be done, until `until`, or until it is to be looked at for another
+    /// reason. No thread is held. Cancellation-safe.
+    async fn sleep(
+        &self,
+        slot: &mut Slot,
+        until: Option<Instant>,
+        wakes: &mut watch::Receiver<Wake>,
+        (attachment, hastened): (u64, bool),
+    ) -> Result<(), Unanswered> {
+        let (Slot::Here(measured), Some(until)) = (slot, until) else { return Ok(()) };
+        let watched = measured.session.descriptor().map(|lanes| {
+            #[expect(
+                deprecated,
+                reason = "sound for what is borrowed; to go once tokio has a safe form for that"
+            )]
+            AsyncFd::with_interest(lanes, Interest::READABLE)
+        });
+        let until = if matches!(watched, Some(Ok(_))) { until } else { until.min(Instant::now() + TURN) };
+        let readable = async {
+            match &watched {
+                Some(Ok(fd)) => drop(fd.readable().await),
+                _ => std::future::pending().await,
+            }
+        };
+        let mut turns = self.turn.subscribe();
+        tokio::select! {
+            // The senders live as long as this.
+            turn = turns.wait_for(|turn| turn.has_ended() || !hastened && turn.admit(attachment).is_err()) => {
+                if turn.is_ok_and(|turn| turn.has_ended()) {
+                    return Err(Unanswered::Ended);
+                }
+            }
+            _ = wakes.changed() => {}
+            () = readable => {}
+            () = tokio::time::sleep_until(until.into()) => {}
+        }
+        Ok(())
     }
 
     /// Lends the session to a thread that steps it for as long as this attachment may go on.
@@ -243,151 +314,121 @@ impl OwnedHandle {
         if self.cancel.is_cancelled() {
             return Err(Unanswered::Ended);
         }
-        let measured = slot.take().map_err(Unanswered::Gone)?;
+        let measured = slot.take().await.map_err(Unanswered::Gone)?;
+        let (lent, back) = oneshot::channel();
+        *slot = Slot::Lent(back, measured.session.recording_watch());
         self.taken.store(true, Ordering::Relaxed);
         self.stirred.store(true, Ordering::Relaxed);
-        Ok((TakenSession { owned: self, slot }, measured))
+        Ok((TakenSession { owned: self, slot, _lent: lent }, measured))
     }
 
-    /// Has workers carry a request out. While it waits for lanes that finish when they finish, workers look after it by
-    /// turns, so that others have theirs.
-    async fn answer_on_worker(
-        &self,
-        mut slot: MutexGuard<'_, Slot>,
-        asked: AttachedRequest<'_>,
-        executor: &Executor,
-        figures: &Arc<NodeFigures>,
-    ) -> Result<Bytes, Unanswered> {
-        let AttachedRequest { attachment, header, request } = asked;
-        loop {
-            let measured = slot.take().map_err(Unanswered::Gone)?;
-            let (crew, waits) = (measured.session.crew(), waits_for_others(&measured.session));
-            let turned = self.turn.borrow().admit(attachment).is_err();
-            let work = self.work(header, turned, Arc::clone(figures));
-            let parts = (measured, std::mem::take(request));
-            let worked = match executor.submit_with((crew, &self.owner), parts, work, waits) {
-                Ok(worked) => worked.await,
-                Err(full) => {
-                    let (refusal, retry_after) = (full.refusal(), full.retry_after);
-                    let (given, back) = full.given;
-                    *request = back;
-                    *slot = Slot::Here(given);
-                    let Ok(given) = slot.here() else { continue };
-                    if given.session.is_gathering() {
-                        tokio::time::sleep(retry_after).await;
-                        continue;
-                    }
-                    figures.threads.busy.add(1);
-                    figures.refusals.add_owner(refusal.code.word());
-                    return Ok(given.session.refuse(header.number, &refusal));
-                }
-            };
-            let Worked { mut measured, request: back, answer } = match worked {
-                Ok(Ok(worked)) => worked,
-                Ok(Err(error)) => return Err(Unanswered::Gone(slot.lose(error))),
-                // The executor went away with the job.
-                Err(_) => {
-                    return Err(Unanswered::Gone(slot.lose(JobError::Panicked(GOING_AWAY.to_owned()))));
-                }
-            };
-            *request = back;
-            self.tell_if_stale(&mut measured, figures);
-            *slot = Slot::Here(measured);
-            match answer {
-                Progress::Answered(answer) => return answer.map_err(Unanswered::Fault),
-                Progress::Ended => return Err(Unanswered::Ended),
-                Progress::Waits => {}
-            }
-        }
-    }
-
-    /// Returns the job that begins a request or, if it waits for lanes, waits for a moment more. If it is `turned` away,
-    /// it waits for none.
+    /// Returns the job that begins a request or, if it waits for lanes, collects those that are done.
     fn work(
         &self,
         header: FrameHeader,
-        turned: bool,
+        (hastened, idle): (bool, bool),
         figures: Arc<NodeFigures>,
-    ) -> impl FnOnce((Box<MeasuredSession>, FrameRequest)) -> Worked + Send + use<> {
-        let (cancel, hastened) = (self.cancel.clone(), Arc::clone(&self.hastened));
-        move |(mut measured, request)| {
-            let ends = || cancel.is_cancelled();
-            let hastens = || turned || ends() || hastened.load(Ordering::Relaxed) == header.number;
-            let mut answer = if ends() {
-                Progress::Ended
-            } else if measured.session.is_gathering() {
-                Progress::Waits
-            } else {
-                Progress::of(measured.begin(header, &request, &figures))
-            };
-            if matches!(answer, Progress::Waits)
-                && let Some(gathered) = measured.gather(TURN, hastens, &figures)
-            {
-                answer = Progress::Answered(Ok(gathered));
+    ) -> impl FnOnce(&mut MeasuredSession, FrameRequest) -> (FrameRequest, Progress) + Send + use<> {
+        let cancel = self.cancel.clone();
+        move |measured, request| {
+            if cancel.is_cancelled() {
+                return (request, Progress::Ended);
             }
-            Worked { measured, request, answer }
+            if !measured.session.is_gathering()
+                && let Some(begun) = measured.begin(header, &request, &figures).transpose()
+            {
+                return (request, Progress::Answered(begun));
+            }
+            (request, measured.collect(header.kind, (hastened, idle), &figures))
         }
     }
 
     /// Runs one command, between two requests of frames: a short one on this thread, with a worker one that is long or
     /// may hang. Commands come in between whichever attachment steps the session. An error without a reason means that
-    /// the session ends and the command was not done. Not cancellation-safe: if it is dropped while a worker has the
-    /// session, the session is lost.
+    /// the session ends and the command was not done. Cancellation-safe, but the command may be done.
     pub(crate) async fn command(
         &self,
         command: Envelope,
         executor: &Executor,
         figures: &NodeFigures,
     ) -> Result<Envelope, Option<Gone>> {
+        let asked = Envelope { payload: Vec::new(), ..command.clone() };
         if self.taken.load(Ordering::Relaxed) {
             let message = "the session's owner is attached by memory, and commands go through it";
-            let refusal = Refusal::busy(message, TAKEN_RETRY_MS);
-            return Ok(Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal)));
+            return Ok(asked.answered::<()>(Err(Refusal::busy(message, TAKEN_RETRY_MS))));
         }
         let mut slot = self.slot.lock().await;
-        let measured = slot.here().map_err(Some)?;
+        slot.here().await.map_err(Some)?;
         if self.cancel.is_cancelled() {
             return Err(None);
         }
-        if measured.session.is_prompt() && measured.session.lanes() <= PROMPT_LANES {
-            let span = command.span();
-            let done = catch_unwind(AssertUnwindSafe(|| span.in_scope(|| measured.session.command(command))));
-            self.tell_if_stale(measured, figures);
-            return done.map_err(|panic| Some(slot.lose(JobError::Panicked(panic_message(&*panic)))));
-        }
-        let (crew, waits) = (measured.session.crew(), waits_for_others(&measured.session));
-        let measured = slot.take().map_err(Some)?;
         let (cancel, span) = (self.cancel.clone(), command.span());
-        let work = move |(mut measured, command): (Box<MeasuredSession>, Envelope)| {
+        let work = move |measured: &mut MeasuredSession, command| {
             let _within = span.enter();
-            let answer = (!cancel.is_cancelled()).then(|| measured.session.command(command));
-            (measured, answer)
+            (!cancel.is_cancelled()).then(|| measured.session.command(command))
         };
-        let asked = Envelope { payload: Vec::new(), ..command.clone() };
-        let done = match executor.submit_with((crew, &self.owner), (measured, command), work, waits) {
-            Ok(done) => done.await,
-            Err(full) => {
-                figures.threads.busy.add(1);
-                let refusal = full.refusal();
-                *slot = Slot::Here(full.given.0);
-                figures.refusals.add_owner(refusal.code.word());
-                return Ok(asked.answered::<()>(Err(refusal)));
-            }
-        };
-        match done {
-            Ok(Ok((measured, answer))) => {
-                *slot = Slot::Here(measured);
+        match self.do_now(&mut slot, command, executor, work).await {
+            Ok(answer) => {
+                self.tell_if_stale(&mut slot, figures);
                 answer.ok_or(None)
             }
-            Ok(Err(error)) => Err(Some(slot.lose(error))),
-            // The executor went away with the job.
-            Err(_) => Err(Some(slot.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
+            Err(NotDone::Gone(gone)) => Err(Some(gone)),
+            Err(NotDone::Full(full)) => {
+                let refusal = full.refusal();
+                figures.threads.busy.add(1);
+                figures.refusals.add_owner(refusal.code.word());
+                Ok(asked.answered::<()>(Err(refusal)))
+            }
         }
     }
 
+    /// Does something with the session: on this thread if it is short, else on a worker. Cancellation-safe, but it may be
+    /// done.
+    async fn do_now<G: Send + 'static, R: Send + 'static>(
+        &self,
+        slot: &mut Slot,
+        given: G,
+        executor: &Executor,
+        work: impl FnOnce(&mut MeasuredSession, G) -> R + Send + 'static,
+    ) -> Result<R, NotDone<G>> {
+        if slot.here().await.map_err(NotDone::Gone)?.is_short() {
+            return slot.with(|measured| work(measured, given)).map_err(NotDone::Gone);
+        }
+        self.on_worker(slot, given, executor, work).await
+    }
+
+    /// Has a worker do something with the session, which is lent to it. Cancellation-safe, but it may be done.
+    async fn on_worker<G: Send + 'static, R: Send + 'static>(
+        &self,
+        slot: &mut Slot,
+        given: G,
+        executor: &Executor,
+        work: impl FnOnce(&mut MeasuredSession, G) -> R + Send + 'static,
+    ) -> Result<R, NotDone<G>> {
+        let measured = slot.take().await.map_err(NotDone::Gone)?;
+        let (crew, waits) = (measured.session.crew(), waits_for_others(&measured.session));
+        let recording = measured.session.recording_watch();
+        let (tell, told) = oneshot::channel();
+        let job = move |(mut measured, given): (Box<MeasuredSession>, G)| {
+            // Whoever asked for it may have gone.
+            drop(tell.send(work(&mut measured, given)));
+            measured
+        };
+        match executor.submit_with((crew, &self.owner), (measured, given), job, waits) {
+            Ok(back) => *slot = Slot::Lent(back, recording),
+            Err(Full { given: (measured, given), over, retry_after }) => {
+                *slot = Slot::Here(measured);
+                return Err(NotDone::Full(Full { given, over, retry_after }));
+            }
+        }
+        slot.here().await.map_err(NotDone::Gone)?;
+        // A session that comes back has told what it was lent for.
+        told.await.map_err(|_| NotDone::Gone(lost_on_the_way()))
+    }
+
     /// Reports what was done if that has not been reported for a while.
-    fn tell_if_stale(&self, measured: &mut MeasuredSession, figures: &NodeFigures) {
-        if measured.is_stale() {
+    fn tell_if_stale(&self, slot: &mut Slot, figures: &NodeFigures) {
+        if let Some(measured) = slot.at_hand().filter(|measured| measured.is_stale()) {
             measured.tell(&self.told, figures);
         }
     }
@@ -396,10 +437,9 @@ impl OwnedHandle {
     /// done if that has not been reported for a while, and hands over what was recorded if nothing has been asked for a
     /// while, so that episodes that have ended reach the store although their trainer is busy elsewhere.
     pub(crate) fn tell_if_idle(&self, figures: &NodeFigures) {
-        if let Ok(mut slot) = self.slot.try_lock()
-            && let Slot::Here(measured) = &mut *slot
-        {
-            self.tell_if_stale(measured, figures);
+        let Ok(mut slot) = self.slot.try_lock() else { return };
+        self.tell_if_stale(&mut slot, figures);
+        if let Some(measured) = slot.at_hand() {
             measured.hand_over_if_idle();
             self.stirred.store(!measured.is_at_rest(), Ordering::Relaxed);
         }
@@ -408,54 +448,28 @@ impl OwnedHandle {
     /// Returns when what was recorded is to be handed over unless a request comes before; `None` if nothing waits for that,
     /// or another thread has the session and sees to it.
     pub(crate) fn hand_over_at(&self) -> Option<Instant> {
-        match &*self.slot.try_lock().ok()? {
-            Slot::Here(measured) => measured.hand_over_at(),
-            Slot::Away(_) | Slot::Gone(_) => None,
-        }
+        self.slot.try_lock().ok()?.at_hand()?.hand_over_at()
     }
 
-    /// Hands over what was recorded of a session that nobody steps just now: here if that is short, else on a worker. Not
-    /// cancellation-safe: if it is dropped while a worker has the session, the session is lost.
+    /// Hands over what was recorded of a session that nobody steps just now: here if that is short, else on a worker.
+    /// Cancellation-safe.
     pub(crate) async fn hand_over_if_idle(&self, executor: &Executor) {
         let Ok(mut slot) = self.slot.try_lock() else { return };
-        let Ok(measured) = slot.here() else { return };
-        if measured.session.is_prompt() && measured.session.lanes() <= PROMPT_LANES {
-            return measured.hand_over_if_idle();
-        }
-        let (crew, waits) = (measured.session.crew(), waits_for_others(&measured.session));
-        let Ok(measured) = slot.take() else { return };
-        let work = |mut measured: Box<MeasuredSession>| {
-            measured.hand_over_if_idle();
-            measured
-        };
-        match executor.submit_with((crew, &self.owner), measured, work, waits) {
-            Ok(done) => match done.await {
-                Ok(Ok(measured)) => *slot = Slot::Here(measured),
-                // Whoever asks for it next gets the reason.
-                Ok(Err(error)) => drop(slot.lose(error)),
-                Err(_) => drop(slot.lose(JobError::Panicked(GOING_AWAY.to_owned()))),
-            },
-            Err(full) => {
-                let pause = full.retry_after;
-                *slot = Slot::Here(full.given);
-                drop(slot);
-                tokio::time::sleep(pause).await;
-            }
+        let done = self.do_now(&mut slot, (), executor, |measured, ()| measured.hand_over_if_idle()).await;
+        drop(slot);
+        // If it is gone, whoever asks for it next gets the reason.
+        if let Err(NotDone::Full(full)) = done {
+            tokio::time::sleep(full.retry_after).await;
         }
     }
 
-    /// Shows watchers what they want of a session that nobody steps just now; a thread that steps a session does so
-    /// itself.
-    pub(crate) fn attend_watchers(&self) {
-        if let Ok(mut slot) = self.slot.try_lock()
-            && let Slot::Here(measured) = &mut *slot
-            && measured.session.is_prompt()
-        {
-            let shown = catch_unwind(AssertUnwindSafe(|| measured.session.attend_watchers()));
-            if let Err(panic) = shown {
-                slot.lose(JobError::Panicked(panic_message(&*panic)));
-            }
-        }
+    /// Shows watchers what they want, between two requests or beside one that waits for lanes. Cancellation-safe.
+    pub(crate) async fn attend_watchers(&self, executor: &Executor) {
+        self.wake.send_modify(|wake| wake.nudges += 1);
+        let mut slot = self.slot.lock().await;
+        // A wish that is not fulfilled stays; if the session is gone, whoever asks for it next gets the reason.
+        let _shown =
+            self.do_now(&mut slot, (), executor, |measured, ()| measured.session.attend_watchers()).await;
     }
 
     /// Sends the owner away for good, and lets the lanes go with the last who holds the session.
@@ -469,7 +483,7 @@ impl OwnedHandle {
         self.cancel.end(wanted.cause.interruption());
         self.turn.send_modify(Turn::end);
         let mut slot = self.slot.lock().await;
-        let measured = match slot.take() {
+        let measured = match slot.take().await {
             Ok(measured) => measured,
             Err(gone) => return gone,
         };
@@ -494,14 +508,14 @@ impl Drop for TakenSession<'_> {
 
 impl TakenSession<'_> {
     /// Puts the session back, so that others may step it.
-    pub(crate) fn give_back(mut self, mut measured: Box<MeasuredSession>, figures: &NodeFigures) {
-        self.owned.tell_if_stale(&mut measured, figures);
+    pub(crate) fn give_back(mut self, measured: Box<MeasuredSession>, figures: &NodeFigures) {
         *self.slot = Slot::Here(measured);
+        self.owned.tell_if_stale(&mut self.slot, figures);
     }
 
     /// Notes that the session does not come back, and returns why it is gone.
     pub(crate) fn lose(mut self, error: JobError) -> Gone {
-        self.slot.lose(error)
+        self.slot.lose(&error)
     }
 }
 
@@ -514,7 +528,7 @@ async fn finish(
 ) -> Result<rollhouse_engine::Stats, JobError> {
     let finish = move |measured: Box<MeasuredSession>| measured.session.finish(cause);
     let panicked = |error: String| JobError::Panicked(error);
-    let finished = if measured.session.is_prompt() && measured.session.lanes() <= PROMPT_LANES {
+    let finished = if measured.is_short() {
         let finished = catch_unwind(AssertUnwindSafe(|| finish(measured)));
         finished.map_err(|panic| panicked(panic_message(&*panic)))?
     } else {
@@ -535,31 +549,66 @@ async fn finish(
 }
 
 impl Slot {
-    /// Returns the session, if it is there.
-    fn here(&mut self) -> Result<&mut Box<MeasuredSession>, Gone> {
+    /// Returns the session, once it is back if it was lent. Cancellation-safe.
+    async fn here(&mut self) -> Result<&mut MeasuredSession, Gone> {
+        if let Self::Lent(back, _) = self {
+            let back = back.await;
+            self.take_back(back.ok());
+        }
         match self {
             Self::Here(measured) => Ok(measured),
-            Self::Away(_) => Err(Gone { cause: EndCause::Failed, detail: LOST_ON_THE_WAY.to_owned() }),
             Self::Gone(gone) => Err(gone.clone()),
+            Self::Lent(..) => Err(lost_on_the_way()),
         }
     }
 
-    /// Takes the session away for a thread.
-    fn take(&mut self) -> Result<Box<MeasuredSession>, Gone> {
-        let away = Self::Away(self.here()?.session.recording_watch());
-        match std::mem::replace(self, away) {
-            Self::Here(measured) => Ok(measured),
-            Self::Away(_) | Self::Gone(_) => unreachable!("it was measured just now"),
+    /// Returns the session, if it is not lent.
+    fn at_hand(&mut self) -> Option<&mut MeasuredSession> {
+        if let Self::Lent(back, _) = self
+            && let Ok(back) = back.try_recv()
+        {
+            self.take_back(Some(back));
         }
+        if let Self::Here(measured) = self { Some(measured) } else { None }
+    }
+
+    /// Takes what comes from a thread to which the session was lent; nothing if the thread is gone.
+    fn take_back(&mut self, back: Option<Result<Box<MeasuredSession>, JobError>>) {
+        match back {
+            Some(Ok(measured)) => *self = Self::Here(measured),
+            Some(Err(error)) => drop(self.lose(&error)),
+            None => *self = Self::Gone(lost_on_the_way()),
+        }
+    }
+
+    /// Takes the session away. What it is replaced by says what has become of it.
+    async fn take(&mut self) -> Result<Box<MeasuredSession>, Gone> {
+        self.here().await?;
+        match std::mem::replace(self, Self::Gone(lost_on_the_way())) {
+            Self::Here(measured) => Ok(measured),
+            Self::Lent(..) | Self::Gone(_) => unreachable!("it was here just now"),
+        }
+    }
+
+    /// Does something short with the session on this thread. A panic loses the session, and so does one that is not here.
+    fn with<R>(&mut self, work: impl FnOnce(&mut MeasuredSession) -> R) -> Result<R, Gone> {
+        let Self::Here(measured) = self else { return Err(lost_on_the_way()) };
+        let done = catch_unwind(AssertUnwindSafe(|| work(measured)));
+        done.map_err(|panic| self.lose(&JobError::Panicked(panic_message(&*panic))))
     }
 
     /// Notes that the session was lost with the thread that had it.
-    fn lose(&mut self, error: JobError) -> Gone {
+    fn lose(&mut self, error: &JobError) -> Gone {
         let none = RecordingWatch::default();
-        let gone = gone_by(&error, if let Self::Away(recording) = self { recording } else { &none });
+        let gone = gone_by(error, if let Self::Lent(_, recording) = self { recording } else { &none });
         *self = Self::Gone(gone.clone());
         gone
     }
+}
+
+/// Returns why a session is gone whose thread ended without a word.
+fn lost_on_the_way() -> Gone {
+    Gone { cause: EndCause::Failed, detail: LOST_ON_THE_WAY.to_owned() }
 }
 
 /// Returns why a session is gone that a thread had. If the thread hangs, the recording is cut short here, as nobody
@@ -578,19 +627,13 @@ const fn cause_of(error: &JobError) -> EndCause {
     }
 }
 
-/// Time for which a worker looks after a request that waits for lanes, before it is the turn of others.
+/// Time after which lanes are looked at whose descriptor cannot be slept on: the node has none left.
 const TURN: Duration = Duration::from_millis(5);
-
-/// Most lanes whose open episodes are ended on the calling thread: this takes a few hundred microseconds at most.
-const PROMPT_LANES: usize = 1_024;
 
 /// Pause after which a caller that found the session taken may try again; an owner that has gone is noticed sooner.
 const TAKEN_RETRY_MS: u64 = 50;
 
-/// Message for callers whose job ended with the executor.
-const GOING_AWAY: &str = "the node is going away";
-
-/// Message for callers that come after a task was ended by force while another thread had the session.
+/// Message for callers whose session was with a thread that ended without a word, as those of a node that goes away do.
 const LOST_ON_THE_WAY: &str = "the session was lost while another thread had it";
 
 #[cfg(test)]
@@ -618,6 +661,7 @@ mod tests {
             lanes: 1,
             pool_lanes: 1,
             replaces: false,
+            resume: None,
             settings: LaneSettings {
                 env: "test/Faulty-v0".into(),
                 env_kwargs: String::new(),

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use rollhouse_core::{AutoresetMode, Claimant, Goal, Options, RecordRule, RunId, StepColumns};
+use rollhouse_core::{AutoresetMode, Claimant, Goal, Options, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::ConnectWatch;
 use rollhouse_policy::Builtin;
 use rollhouse_replay::{BeginError, Beside, PolicyInfo, Recorder, RunHeader, RunRecorder};
-use rollhouse_wire::{Collect, FrameLayout, Incarnation, LaneSettings, OpenSession, Refusal, RefusalCode};
+use rollhouse_wire::{
+    Collect, FrameLayout, Incarnation, LaneSettings, OpenSession, Refusal, RefusalCode, Standing,
+};
 
 use crate::Rollout;
 use crate::deadlines::Deadlines;
@@ -32,6 +34,8 @@ pub struct SessionPlan {
     frames_every: u64,
     /// The policy, the seed and the goal, if the session plays by itself.
     pub(crate) collect: Option<(Builtin, u64, Goal)>,
+    /// Where such lanes stood elsewhere.
+    resume: Option<Arc<Standing>>,
     /// Connecting of the lanes' workers.
     pub(crate) connecting: ConnectWatch,
     program: String,
@@ -82,6 +86,7 @@ impl SessionPlan {
             step_columns: settings.step_columns.clone(),
             frames_every: settings.infos.frames_every,
             collect,
+            resume: resume_of(open)?,
             connecting: ConnectWatch::default(),
             program: program.to_owned(),
             owner: claimant(&open.owner, open.operates),
@@ -162,10 +167,11 @@ impl SessionPlan {
             engine: self.engine.clone(),
             run_lanes: self.pool_lanes as usize,
             seed,
-            policy,
+            policy: Arc::new(policy),
             goal,
             hang_deadline: deadlines.of_session(self.entry.is_late()),
             connecting: self.connecting.clone(),
+            resume: self.resume.clone(),
         })
     }
 }
@@ -225,6 +231,17 @@ fn collect_of(collect: &Collect) -> Result<(Builtin, u64, Goal), Refusal> {
     let policy = policy.map_err(|error| Refusal::new(RefusalCode::BadRequest, error.to_string()))?;
     let goal = collect.goal;
     Ok((policy, collect.seed, goal))
+}
+
+/// Returns where the lanes go on, checked.
+fn resume_of(open: &OpenSession) -> Result<Option<Arc<Standing>>, Refusal> {
+    let Some(standing) = &open.resume else { return Ok(None) };
+    let of_episodes = matches!(open.settings.seeds, SeedSchedule::PerEpisode { .. });
+    if open.settings.collect.is_none() || !of_episodes || standing.lanes.len() != open.lanes as usize {
+        let message = format!("resume: {} lanes of a session of {}", standing.lanes.len(), open.lanes);
+        return Err(Refusal::new(RefusalCode::BadRequest, message));
+    }
+    Ok(Some(Arc::new((**standing).clone())))
 }
 
 /// Returns when a run's id was drawn, in milliseconds since 1970: the upper 48 bits of a UUIDv7.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rollhouse_core::{GameResult, Outcome};
 use rollhouse_engine::Stats;
-use rollhouse_wire::Extent;
+use rollhouse_wire::{Extent, Standing};
 
 use crate::Tally;
 use crate::live::Live;
@@ -31,6 +32,8 @@ pub struct Progress {
     restarts: AtomicU64,
     /// Whether the lanes' processes are being started.
     launching: AtomicBool,
+    /// Where the lanes stand, unless that was taken.
+    standing: Mutex<Option<Standing>>,
     /// The place where the stepping thread and the watchers meet.
     live: Arc<Live>,
 }
@@ -103,6 +106,16 @@ impl Progress {
     /// Returns whether the lanes' processes are being started.
     pub(crate) fn is_launching(&self) -> bool {
         self.launching.load(Ordering::Relaxed)
+    }
+
+    /// Shows where the lanes stand. Everything before was handed to the recorder.
+    pub(crate) fn stand(&self, standing: Standing) {
+        *self.standing.lock() = Some(standing);
+    }
+
+    /// Returns where the lanes stand, if that was shown since the last call.
+    pub(crate) fn take_standing(&self) -> Option<Standing> {
+        self.standing.lock().take()
     }
 
     /// Publishes the engine's statistics for readers.

@@ -7,6 +7,7 @@ use rollhouse_env::EnvEntry;
 use rollhouse_wire::SessionCounts;
 
 use crate::NodeFigures;
+use crate::executor::Executor;
 use crate::live::Live;
 use crate::owned_handle::OwnedHandle;
 use crate::replay_session::ReplaySession;
@@ -36,10 +37,10 @@ impl SessionHandle {
         }
     }
 
-    /// Sees to it that watchers are shown something although nobody steps the session just now.
-    pub(crate) fn attend_watchers(&self) {
+    /// Sees to it that watchers are shown something although nobody steps the session just now. Cancellation-safe.
+    pub(crate) async fn attend_watchers(&self, executor: &Executor) {
         if let Self::Owned(owned) = self {
-            owned.attend_watchers();
+            owned.attend_watchers(executor).await;
         }
     }
 

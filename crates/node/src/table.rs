@@ -4,6 +4,7 @@
 //! Pure: every call is given the time, and the caller does what follows.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Duration;
 
 use rollhouse_core::{Budget, Claimant, Holdings, OverBudget, Scales, Weight};
@@ -425,6 +426,20 @@ impl<H: Clone> SessionTable<H> {
     pub(crate) fn attended(&self) -> Vec<H> {
         let attended = self.entries.values().filter(|entry| entry.session.is_attached());
         attended.filter_map(|entry| entry.session.place().cloned()).collect()
+    }
+
+    /// Returns the open sessions that play by themselves, those after `after` first.
+    pub(crate) fn rollouts(&self, after: Bound<SessionId>) -> Vec<(SessionId, Incarnation, H)> {
+        let before = match after {
+            Bound::Excluded(last) => Bound::Included(last),
+            Bound::Included(_) | Bound::Unbounded => after,
+        };
+        let first = self.entries.range((after, Bound::Unbounded));
+        let rest = self.entries.range((Bound::Unbounded, before)).filter(|_| after != Bound::Unbounded);
+        let plays = first.chain(rest).filter(|(_, entry)| !entry.owned());
+        plays
+            .filter_map(|(&id, entry)| Some((id, entry.open.incarnation, entry.session.place()?.clone())))
+            .collect()
     }
 
     /// Returns the number of lanes of all sessions here.

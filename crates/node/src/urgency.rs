@@ -12,15 +12,18 @@ pub(crate) enum Urgency {
 }
 
 impl Urgency {
-    /// Returns the urgency of a session that plays by itself, the owner's `number`-th on the node. Nobody waits for its
-    /// steps, so that it yields to whoever is waited for. An owner's n-th has an n-th of what the first one
-    /// has: one with many sessions takes little more than one with few.
-    pub(crate) const fn of_rollout(number: u64) -> Self {
-        let steps = BELOW_OTHERS + STEPS_TO_HALVE * number.next_power_of_two().ilog2() as i32;
-        Self::Lower(if steps < LOWEST { steps } else { LOWEST })
+    /// The urgency of threads that step sessions which play by themselves. Nobody waits for their steps, so that they yield to
+    /// whoever is waited for.
+    pub(crate) const OF_ROLLOUTS: Self = Self::Lower(BELOW_OTHERS);
+
+    /// Returns what the processes of a session that plays by itself have below such threads, the owner's `number`-th on the
+    /// node. An owner's n-th has an n-th of what the first one has: one with many sessions takes little more than one with few.
+    pub(crate) const fn of_processes(number: u64) -> Self {
+        let steps = STEPS_TO_HALVE * number.next_power_of_two().ilog2() as i32;
+        Self::Lower(if steps < LOWEST - BELOW_OTHERS { steps } else { LOWEST - BELOW_OTHERS })
     }
 
-    /// Gives it to the thread that calls, and so to all threads that are begun there.
+    /// Takes it from the thread that calls, and so from all threads and processes that are begun there.
     pub(crate) fn apply(self) {
         if let Self::Lower(steps) = self {
             // Where that is refused, threads stay as urgent as others.
@@ -42,11 +45,11 @@ mod tests {
 
     #[test]
     fn what_a_session_gets_is_halved_as_the_number_of_its_owners_doubles_down_to_the_lowest() {
-        let steps = |number| match Urgency::of_rollout(number) {
+        let steps = |number| match Urgency::of_processes(number) {
             Urgency::Lower(steps) => steps,
             Urgency::Usual => 0,
         };
-        assert_eq!([0, 1, 2, 3, 4, 8, 16].map(steps), [5, 5, 8, 11, 11, 14, 17]);
-        assert_eq!([17, 32, 64, 1 << 40].map(steps), [19; 4]);
+        assert_eq!([0, 1, 2, 3, 4, 8, 16].map(steps), [0, 0, 3, 6, 6, 9, 12]);
+        assert_eq!([17, 32, 64, 1 << 40].map(steps), [14; 4]);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rollhouse_core::limits::HANG_SLACK;
+
 /// Decides whether a session still makes progress. Pure: `now` is any clock that only goes forward.
 ///
 /// Alive means *made progress*: the count moved since the last look, or the session waits for something of the node's
@@ -57,10 +59,6 @@ impl HangWatch {
         if over > now { over.min(now + period) } else { now + period }
     }
 }
-
-/// Most by which a hang is found later than its deadline; an eighth of the deadline if that is less. The last sign of
-/// life is not known more exactly. Looking costs an atomic load.
-pub const HANG_SLACK: Duration = Duration::from_millis(500);
 
 const LEAST_PERIOD: Duration = Duration::from_millis(1);
 

@@ -215,14 +215,15 @@ impl Watcher {
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
         self.check_lane(lane)?;
-        let (figures, handle) = (Arc::clone(&self.hosting.figures), self.handle.clone());
+        let (hosting, handle) = (Arc::clone(&self.hosting), self.handle.clone());
+        let figures = &hosting.figures;
         // With many watchers each sees fewer frames, so that together they cost the thread that answers owners little.
         let pace = Duration::from_micros(figures.watching.watchers.get() * ANSWER_PACE_US);
         let now = tokio::time::Instant::now();
         let until = now + Duration::from_millis(wait_ms.into()).max(pace);
         if let Source::Replay { replay, .. } = &self.source {
             sleep_until(now + pace).await;
-            let shown = replay.look(after, until, &self.hosting.executor).await?;
+            let shown = replay.look(after, until, &hosting.executor).await?;
             figures.watching.frames_shown.add(u64::from(shown.is_some()));
             let standing = shown.as_ref().map_or_else(|| replay.stands(), |shown| shown.standing);
             let frame = shown.map(|shown| (*shown.frame).clone());
@@ -230,15 +231,14 @@ impl Watcher {
         }
         let following = self.follow(lane)?;
         sleep_until(now + pace).await;
-        let frame = following.frame((after, picture), until, || handle.attend_watchers()).await.map(
-            |(frame, missed)| {
-                figures.watching.frames_shown.add(1);
-                figures.watching.frames_missed.add(missed);
-                let has_room = frame.picture.len() + frame.obs.len() <= room.row;
-                let picture = if has_room { frame.picture.clone() } else { Vec::new() };
-                LaneFrame { picture, ..(*frame).clone() }
-            },
-        );
+        let nudge = handle.attend_watchers(&hosting.executor);
+        let frame = following.frame((after, picture), until, nudge).await.map(|(frame, missed)| {
+            figures.watching.frames_shown.add(1);
+            figures.watching.frames_missed.add(missed);
+            let has_room = frame.picture.len() + frame.obs.len() <= room.row;
+            let picture = if has_room { frame.picture.clone() } else { Vec::new() };
+            LaneFrame { picture, ..(*frame).clone() }
+        });
         Ok(LookAnswer { frame, replay: None })
     }
 
@@ -302,10 +302,10 @@ impl Watcher {
     }
 
     async fn snapshot_of(&mut self, lane: u32) -> Result<Arc<Snapshot>, Refusal> {
-        let handle = self.handle.clone();
+        let (hosting, handle) = (Arc::clone(&self.hosting), self.handle.clone());
         let following = self.follow(lane)?;
         let until = tokio::time::Instant::now() + SNAPSHOT_WAIT;
-        let taken = following.snapshot(until, || handle.attend_watchers()).await;
+        let taken = following.snapshot(until, handle.attend_watchers(&hosting.executor)).await;
         taken.ok_or_else(|| {
             let why = "none is under way, or the env does not show its state";
             Refusal::busy(format!("no episode of lane {lane} is known: {why}"), SNAPSHOT_RETRY_MS)

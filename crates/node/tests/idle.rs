@@ -31,6 +31,7 @@ fn ticks() -> u64 {
 
 #[test]
 fn a_thousand_attached_sessions_cost_no_thread_and_no_descriptor_and_little_memory() {
+    let _alone = cluster::THOUSAND.lock();
     let authority = Authority::new();
     let coordinator = Coordinator::start(&authority);
     let mut config = authority.node("n1", &coordinator);

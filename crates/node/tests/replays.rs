@@ -127,7 +127,7 @@ fn one_who_watches_on_all_streams_that_it_may_leaves_some_to_another() {
 }
 
 /// One who watches.
-struct Viewer<'a> {
+pub(crate) struct Viewer<'a> {
     owner: &'a Owner,
     reader: EnvelopeReader,
     writer: EnvelopeWriter,
@@ -135,7 +135,7 @@ struct Viewer<'a> {
 }
 
 impl<'a> Viewer<'a> {
-    fn open(owner: &'a Owner, open: &OpenSession) -> Self {
+    pub(crate) fn open(owner: &'a Owner, open: &OpenSession) -> Self {
         Self::try_open(owner, watch_of(open)).unwrap()
     }
 
@@ -157,7 +157,12 @@ impl<'a> Viewer<'a> {
     }
 
     fn look(&mut self, after: u64) -> LookAnswer {
-        self.ask(LookParams::METHOD, &LookParams { lane: 0, after, wait_ms: 0, picture: false }).unwrap()
+        self.look_for(after, 0)
+    }
+
+    /// Waits for a newer frame for so long.
+    pub(crate) fn look_for(&mut self, after: u64, wait_ms: u32) -> LookAnswer {
+        self.ask(LookParams::METHOD, &LookParams { lane: 0, after, wait_ms, picture: false }).unwrap()
     }
 
     /// How the stream ends.

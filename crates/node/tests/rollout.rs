@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Goal, Interruption, Outcome, Space};
 use rollhouse_engine::EngineConfig;
-use rollhouse_env::testing::{Timing, late};
+use rollhouse_env::testing::{Gate, Timing, late};
 use rollhouse_env::{Env, EnvEntry, Generator, Registry, StepResult};
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_policy::Builtin;
-use rollhouse_wire::Collect;
+use rollhouse_wire::{Collect, EndCause, OpenSession};
 
-use crate::cluster::{Cluster, session_of};
+use crate::cluster::{Cluster, THOUSAND, session_of};
 
 /// Far longer than anything here takes; only a test that fails waits for it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -71,42 +71,100 @@ fn counter(turn: fn()) -> Arc<EnvEntry> {
     Arc::new(EnvEntry::per_lane(spec, move |_| Ok(Counter { step: 0, episode: 0, turn })))
 }
 
+/// Returns what `nice` shows of the thread that calls.
+fn niceness() -> i32 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let fields = stat.rsplit_once(") ").unwrap().1;
+    // The nineteenth, of which the first two come before.
+    fields.split(' ').nth(16).unwrap().parse().unwrap()
+}
+
 /// Says in the order of the sessions what `nice` shows of the thread that makes their lanes.
 fn looked_at(priorities: SyncSender<i32>) -> EnvEntry {
     let spec = counter(|| {}).spec().clone();
     EnvEntry::per_lane(spec, move |_| {
-        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-        let fields = stat.rsplit_once(") ").unwrap().1;
-        // The nineteenth, of which the first two come before.
-        priorities.send(fields.split(' ').nth(16).unwrap().parse().unwrap()).unwrap();
+        let _seen = priorities.try_send(niceness());
         Ok(Counter { step: 0, episode: 0, turn: || {} })
     })
 }
 
+/// A session that plays by itself, to a goal that never comes.
+fn endless(owner: &str, pool: u128, env: &str) -> OpenSession {
+    let mut open = session_of(owner, pool, env, 1);
+    let goal = Goal::Batches(u64::MAX);
+    open.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal, leased: false });
+    open
+}
+
+fn cluster_with(env: Arc<EnvEntry>, hang_deadline: Duration) -> Cluster {
+    let registry = Registry::default();
+    registry.register(Arc::into_inner(env).unwrap()).unwrap();
+    Cluster::start(|config| {
+        config.registry = Arc::new(registry);
+        config.stepping.capacity = 4_096;
+        config.stepping.hang_deadline = hang_deadline;
+    })
+}
+
 /// Symptom: one tenant's rollouts on a node, a thread each, left lanes that trainers step a fiftieth of the processors.
-/// Cause: threads of all sessions were as urgent. Fix: those that nobody waits for yield, the more an owner has.
+/// Cause: threads of all sessions were as urgent. Fix: those that nobody waits for yield; owners have turns at them, and the
+/// processes of an owner's sessions yield the more, the more sessions it has.
 #[test]
 fn sessions_that_play_by_themselves_yield_to_others_the_more_of_them_an_owner_has() {
-    let (sender, priorities) = std::sync::mpsc::sync_channel(8);
-    let registry = Registry::default();
-    registry.register(looked_at(sender)).unwrap();
-    let cluster = Cluster::start(|config| config.registry = Arc::new(registry));
-    let goal = Goal::Batches(u64::MAX);
+    let (sender, priorities) = std::sync::mpsc::sync_channel(1);
+    let late = late(&Arc::new(looked_at(sender)), Timing::default());
+    while priorities.try_recv().is_ok() {}
+    let cluster = cluster_with(late, PATIENCE);
     let priority = |owner, pool| {
-        let mut open = session_of(owner, pool, "Counter", 1);
-        open.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal, leased: false });
-        cluster.coordinator.open(&open).unwrap();
+        cluster.coordinator.open(&endless(owner, pool, "Counter")).unwrap();
         priorities.recv_timeout(PATIENCE).unwrap()
     };
+    // No thread has less than 19.
+    let below = |steps: i32| (niceness() + steps).min(19);
     let own = [1, 2, 3, 4].map(|pool| priority("many", pool));
-    let base = own[0];
-    assert!(base > 0);
-    assert_eq!(own.map(|priority| priority - base), [0, 3, 6, 6]);
-    assert_eq!(priority("few", 9), base);
+    assert_eq!(own, [5, 8, 11, 11].map(below));
+    assert_eq!(priority("few", 9), below(5));
+}
+
+/// Symptom: each session that played by itself had a thread for as long as it lived, so a node took 64 of them, however slow their
+/// lanes. Cause: the thread waited for the lanes. Fix: sessions have turns at the executor's threads, and none while they wait.
+#[test]
+fn a_thousand_sessions_that_wait_for_slow_lanes_have_no_threads_and_all_go_on_once_their_lanes_do() {
+    static GATE: Gate = Gate::new();
+    const SESSIONS: u128 = 1_000;
+    let _alone = THOUSAND.lock();
+    GATE.close(true);
+    let slow = late(&counter(|| ()), Timing { gate: Some(&GATE), ..Timing::default() });
+    let cluster = cluster_with(slow, 10 * PATIENCE);
+    for pool in 1..=SESSIONS {
+        let mut open = endless("many", pool, "Counter");
+        open.settings.collect.as_mut().unwrap().goal = Goal::Episodes(3);
+        cluster.coordinator.open(&open).unwrap();
+    }
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+    assert!(threads < 300, "{threads} threads of {SESSIONS} sessions");
+    GATE.close(false);
+    while cluster.node.figures().finished() < 3 * SESSIONS as u64 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn an_env_that_hangs_ends_its_session_as_hung_and_another_thread_takes_the_place_of_its_own() {
+    let hang = || loop {
+        std::thread::park();
+    };
+    let cluster = cluster_with(counter(hang), Duration::from_millis(200));
+    for pool in 1..=2 {
+        let open = endless("ada", pool, "Counter");
+        cluster.coordinator.open(&open).unwrap();
+        assert_eq!(cluster.coordinator.end_of(&open).cause, EndCause::Hung);
+    }
+    assert_eq!(cluster.node.figures().threads.abandoned.get(), 2);
 }
 
 fn rollout(env: Arc<EnvEntry>, lanes: usize, goal: Goal) -> Rollout {
-    Rollout::new(env, EngineConfig::new(lanes), 7, Builtin::Random, goal)
+    Rollout::new(env, EngineConfig::new(lanes), 7, Arc::new(Builtin::Random), goal)
 }
 
 fn exit_of(rollout: Rollout) -> Arc<Exit> {

@@ -3,6 +3,7 @@
 
 use crate::cluster;
 use crate::commands::Commands;
+use crate::replays::Viewer;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -12,13 +13,14 @@ use cluster::{Answered, Cluster, Heard, Owner, Stepper, session};
 use rollhouse_engine::{GetAttributes, GetParams, LaneRange, SetOptions, SetOptionsParams};
 use rollhouse_env::testing::{Gate, Timing, late};
 use rollhouse_env::{EnvEntry, Registry};
-use rollhouse_wire::{FrameKind, OpenSession, RefusalCode};
+use rollhouse_wire::limits::MAX_LOOK_MS;
+use rollhouse_wire::{ColumnBuffer, FrameHeader, FrameKind, OpenSession, RefusalCode, SendLanes, control};
 
 /// Number of sessions that wait, more than threads that step kernels.
 const HELD: u128 = 9;
 
-/// A node with one thread for kernels, and the envs `held/CartPole-v1`, whose steps wait for the gate, and
-/// `late/CartPole-v1`.
+/// A node with one thread for kernels and two for what may wait, and the envs `held/CartPole-v1`, whose steps wait for the
+/// gate, `hung/CartPole-v1`, whose second lane never finishes a step, and `late/CartPole-v1`.
 fn gated(gate: &'static Gate) -> Cluster {
     let registry = Registry::builtin();
     let late_of = |id: &str, timing: Timing| {
@@ -29,9 +31,11 @@ fn gated(gate: &'static Gate) -> Cluster {
         registry.register(Arc::into_inner(late(&Arc::new(named), timing)).unwrap()).unwrap();
     };
     late_of("held/CartPole-v1", Timing { gate: Some(gate), ..Timing::default() });
+    late_of("hung/CartPole-v1", Timing { hangs: Some((1, 0)), ..Timing::default() });
     late_of("late/CartPole-v1", Timing { seed: 3, ..Timing::default() });
     Cluster::start(|config| {
         config.stepping.threads = NonZeroUsize::MIN;
+        config.stepping.waiting_threads = 2;
         config.registry = Arc::new(registry);
     })
 }
@@ -65,8 +69,9 @@ fn hold<'a>(cluster: &Cluster, owner: &'a Owner, gate: &Gate) -> (Vec<OpenSessio
     (opens, held)
 }
 
-/// Symptom: six sessions of an env with steps of 20 s kept everybody else on their node waiting for 57 s. Cause: they held
-/// the threads that step kernels while other processes computed. Fix: what may wait has threads of its own, one each.
+/// Symptom: six sessions of an env with steps of 20 s kept everybody else on their node waiting for 57 s, and later 64 of them
+/// on two threads each other for 160 ms a round. Cause: they held the threads that step kernels while other processes computed,
+/// later threads of their own by turns. Fix: what waits for lanes holds none. Here two are all that there are for nine.
 #[test]
 fn sessions_whose_lanes_never_finish_keep_no_other_session_waiting_whatever_it_asks() {
     static GATE: Gate = Gate::new();
@@ -168,5 +173,64 @@ fn an_honest_sessions_steps_wait_for_no_thread_beside_sessions_whose_lanes_never
     GATE.close(false);
     for stepper in &mut held {
         assert_eq!(stepper.hear().unwrap().header.number, 2);
+    }
+}
+
+/// Sends lanes, and is answered once one of them is done.
+fn send_for_one(stepper: &mut Stepper<'_>, number: u32, lanes: &[u32]) {
+    let (places, mut columns) = (stepper.layout.actions(lanes.len(), true).unwrap(), ColumnBuffer::default());
+    columns.resize(places.bytes);
+    columns.bytes_mut().fill(0);
+    columns.set_count(&places.count, lanes.len() as u32);
+    columns.lanes_mut(&places.lanes).copy_from_slice(lanes);
+    let mut sidecar = Vec::new();
+    control::encode(&SendLanes { min: 1 }, &mut sidecar).unwrap();
+    // Without its length word.
+    let sidecar = sidecar.split_off(4);
+    let (bytes, sidecar_bytes) = (places.bytes as u32, sidecar.len() as u32);
+    let header =
+        FrameHeader { kind: FrameKind::Send, flags: 0, number, columns: bytes, sidecar: sidecar_bytes };
+    stepper.put_with(header, columns.bytes(), &sidecar);
+}
+
+/// Symptom: who came to watch a late session that nobody stepped just then saw nothing, and after a reset neither. Cause: only
+/// sessions whose steps are bounded were shown between two requests, on the thread that carries those. Fix: a worker shows
+/// others.
+#[test]
+fn a_watcher_of_a_late_session_sees_the_newest_row_while_nothing_is_stepped() {
+    static GATE: Gate = Gate::new();
+    let cluster = gated(&GATE);
+    let owner = cluster.owner();
+    let open = opened(&cluster, 1, "late/CartPole-v1");
+    let mut stepper = owner.attach(&open);
+    stepper.reset(1);
+    (2..5).for_each(|number| drop(stepper.step(number, &[1; 2])));
+    let mut viewer = Viewer::open(&owner, &open);
+    let seen = viewer.look_for(0, MAX_LOOK_MS).frame.unwrap();
+    assert_eq!((seen.episode, seen.step), (0, 3));
+    stepper.reset(5);
+    let seen = viewer.look_for(seen.serial, MAX_LOOK_MS).frame.unwrap();
+    assert_eq!((seen.episode, seen.step), (1, 0));
+    assert_eq!(Viewer::open(&owner, &open).look_for(0, MAX_LOOK_MS).frame.unwrap().serial, seen.serial);
+}
+
+/// The same of a lane whose row is there, while another of its session never finishes: between two requests, and beside one
+/// that waits for the other.
+#[test]
+fn a_watcher_sees_the_row_of_a_lane_beside_one_that_is_under_way() {
+    static GATE: Gate = Gate::new();
+    let cluster = gated(&GATE);
+    let owner = cluster.owner();
+    for waits in [false, true] {
+        let open = opened(&cluster, 1 + u128::from(waits), "hung/CartPole-v1");
+        let mut stepper = owner.attach(&open);
+        stepper.reset(1);
+        send_for_one(&mut stepper, 2, &[0, 1]);
+        assert_eq!(stepper.hear().unwrap().header.kind, FrameKind::Rows);
+        if waits {
+            send_for_one(&mut stepper, 3, &[1]);
+        }
+        let seen = Viewer::open(&owner, &open).look_for(0, MAX_LOOK_MS).frame.unwrap();
+        assert_eq!((seen.episode, seen.step), (0, 1), "{waits}");
     }
 }

@@ -3,7 +3,7 @@
 use rollhouse_core::{
     ColumnMut, Determinism, EnvSource, EnvSpec, GameResult, LaneSet, Space, Start, StateHasher, Verdict,
 };
-use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, Generator};
+use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, Generator, LaneBlock};
 
 /// Length of each corridor.
 const LENGTH: i64 = 10;
@@ -14,7 +14,7 @@ struct Corridors {
     generators: Vec<Generator>,
 }
 
-impl BatchEnv for Corridors {
+impl LaneBlock for Corridors {
     fn lanes(&self) -> usize {
         self.cells.len()
     }
@@ -31,6 +31,22 @@ impl BatchEnv for Corridors {
         self.generators[lane] = Generator::at(start);
     }
 
+    fn state_hash(&self, lane: usize) -> u32 {
+        StateHasher::new().word(self.cells[lane] as u64).finish()
+    }
+
+    fn has_verdicts(&self) -> bool {
+        true
+    }
+
+    /// An episode is won at the far end, and the score is the part of the way that was made.
+    fn verdict(&self, lane: usize) -> Verdict {
+        let result = if self.cells[lane] >= LENGTH { GameResult::Win } else { GameResult::Lose };
+        Verdict::new(result, Some(self.cells[lane] as f64 / LENGTH as f64))
+    }
+}
+
+impl BatchEnv for Corridors {
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
         for lane in lanes & LaneSet::first(self.lanes()) {
             self.cells[lane] = self.generators[lane].uniform(0.0, LENGTH as f64 / 3.0) as i64;
@@ -53,20 +69,6 @@ impl BatchEnv for Corridors {
         }
         ended.lost |= self.reset(step.reset, step.obs);
         ended
-    }
-
-    fn state_hash(&self, lane: usize) -> u32 {
-        StateHasher::new().word(self.cells[lane] as u64).finish()
-    }
-
-    fn has_verdicts(&self) -> bool {
-        true
-    }
-
-    /// An episode is won at the far end, and the score is the part of the way that was made.
-    fn verdict(&self, lane: usize) -> Verdict {
-        let result = if self.cells[lane] >= LENGTH { GameResult::Win } else { GameResult::Lose };
-        Verdict::new(result, Some(self.cells[lane] as f64 / LENGTH as f64))
     }
 }
 

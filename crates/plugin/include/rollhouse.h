@@ -105,7 +105,8 @@ typedef struct rollhouse_space {
     uint32_t kind;         /* ROLLHOUSE_BOX, ... */
     uint32_t dtype;        /* of a box; a discrete space is a column of int64 */
     uint32_t parts;        /* of a dict or tuple: its parts follow it in the array, each with its own parts behind it; of a
-                              sequence 1: the space of its items follows it */
+                              sequence 1: the space of its items follows it, with its parts; items of several columns
+                              are one row of numbers each, as an action of several columns is */
     uint32_t axes;         /* of a box and a string: number of numbers in `shape` */
     const uint64_t *shape; /* of a box: extent of each axis; of a string: code points of the characters that it may have */
     const double *low;     /* of a box: lowest value of each element, may be -INFINITY */

@@ -11,7 +11,8 @@ use rollhouse_core::{
     Start, Verdict, is_plain,
 };
 use rollhouse_env::{
-    BatchEnv, BlockStep, CallError, Ended, Generator, Image, ImageSize, MakeError, RenderError, StateError,
+    BatchEnv, BlockStep, CallError, Ended, Generator, Image, ImageSize, LaneBlock, MakeError, RenderError,
+    StateError,
 };
 
 use crate::abi::{self, Block};
@@ -232,7 +233,7 @@ impl Drop for PluginBlock {
     }
 }
 
-impl BatchEnv for PluginBlock {
+impl LaneBlock for PluginBlock {
     fn lanes(&self) -> usize {
         self.lanes
     }
@@ -288,73 +289,6 @@ impl BatchEnv for PluginBlock {
                 self.lost.insert(lane);
                 Err(refused("its `set_options` failed".to_owned()))
             }
-        }
-    }
-
-    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
-        let mut pointers = Pointers::new();
-        point(&mut pointers, obs, &self.env.columns.obs, self.lanes);
-        let random = self.generators.callbacks();
-        let mut reset = abi::Reset {
-            size: abi::size::<abi::Reset>(),
-            lanes_in_block: self.lanes as u32,
-            lanes: (lanes & LaneSet::first(self.lanes)).bits(),
-            obs: pointers.as_ptr(),
-            random: &raw const random,
-            lost: 0,
-        };
-        // SAFETY: a block of this plug-in. The columns have a row for each lane, as `point` has checked, and with
-        // the generators live until the call returns.
-        let status = unsafe { (self.env.functions.reset)(self.block, &raw mut reset) };
-        self.conclude("reset", status, LaneSet::of_bits(reset.lost) & lanes)
-    }
-
-    fn first_infos(&mut self, lanes: LaneSet, infos: &mut [ColumnMut<'_>]) -> LaneSet {
-        let lanes = lanes & LaneSet::first(self.lanes);
-        let Some(first_infos) = self.env.functions.first_infos else { return LaneSet::NONE };
-        let mut pointers = Pointers::new();
-        point(&mut pointers, infos, &self.env.columns.infos, self.lanes);
-        // SAFETY: as in `reset`.
-        let lost = unsafe { first_infos(self.block, lanes.bits(), pointers.as_ptr()) };
-        self.check("first_infos");
-        self.conclude("first_infos", abi::OK, LaneSet::of_bits(lost) & lanes)
-    }
-
-    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
-        let (columns, lanes) = (&self.env.columns, self.lanes);
-        let all = LaneSet::first(lanes);
-        let (skip, reset) = (step.skip & all, step.reset & all);
-        assert!(step.rewards.len() == lanes, "{} rewards for {lanes} lanes", step.rewards.len());
-        let (mut obs, mut infos) = (Pointers::new(), Pointers::new());
-        point(&mut obs, step.obs, &columns.obs, lanes);
-        point(&mut infos, step.infos, &columns.infos, lanes);
-        let actions = pointer(step.actions, columns.action, lanes);
-        let random = self.generators.callbacks();
-        let mut call = abi::Step {
-            size: abi::size::<abi::Step>(),
-            lanes_in_block: lanes as u32,
-            skip: skip.bits(),
-            reset: reset.bits(),
-            actions,
-            obs: obs.as_ptr(),
-            infos: infos.as_ptr(),
-            rewards: step.rewards.as_mut_ptr(),
-            random: &raw const random,
-            terminated: 0,
-            truncated: 0,
-            lost: 0,
-        };
-        // SAFETY: as in `reset`; actions and rewards have a row for each lane too.
-        let status = unsafe { (self.env.functions.step)(self.block, &raw mut call) };
-        let lost = self.conclude("step", status, LaneSet::of_bits(call.lost) & !skip);
-        for lane in skip | reset {
-            step.rewards[lane] = 0.0;
-        }
-        let moved = all & !(skip | reset | lost);
-        Ended {
-            terminated: LaneSet::of_bits(call.terminated) & moved,
-            truncated: LaneSet::of_bits(call.truncated) & moved,
-            lost,
         }
     }
 
@@ -505,6 +439,75 @@ impl BatchEnv for PluginBlock {
         match String::from_utf8(line) {
             Ok(line) if status == abi::OK && shown => Ok(line),
             _ => Err(RenderError::Unsupported),
+        }
+    }
+}
+
+impl BatchEnv for PluginBlock {
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
+        let mut pointers = Pointers::new();
+        point(&mut pointers, obs, &self.env.columns.obs, self.lanes);
+        let random = self.generators.callbacks();
+        let mut reset = abi::Reset {
+            size: abi::size::<abi::Reset>(),
+            lanes_in_block: self.lanes as u32,
+            lanes: (lanes & LaneSet::first(self.lanes)).bits(),
+            obs: pointers.as_ptr(),
+            random: &raw const random,
+            lost: 0,
+        };
+        // SAFETY: a block of this plug-in. The columns have a row for each lane, as `point` has checked, and with
+        // the generators live until the call returns.
+        let status = unsafe { (self.env.functions.reset)(self.block, &raw mut reset) };
+        self.conclude("reset", status, LaneSet::of_bits(reset.lost) & lanes)
+    }
+
+    fn first_infos(&mut self, lanes: LaneSet, infos: &mut [ColumnMut<'_>]) -> LaneSet {
+        let lanes = lanes & LaneSet::first(self.lanes);
+        let Some(first_infos) = self.env.functions.first_infos else { return LaneSet::NONE };
+        let mut pointers = Pointers::new();
+        point(&mut pointers, infos, &self.env.columns.infos, self.lanes);
+        // SAFETY: as in `reset`.
+        let lost = unsafe { first_infos(self.block, lanes.bits(), pointers.as_ptr()) };
+        self.check("first_infos");
+        self.conclude("first_infos", abi::OK, LaneSet::of_bits(lost) & lanes)
+    }
+
+    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
+        let (columns, lanes) = (&self.env.columns, self.lanes);
+        let all = LaneSet::first(lanes);
+        let (skip, reset) = (step.skip & all, step.reset & all);
+        assert!(step.rewards.len() == lanes, "{} rewards for {lanes} lanes", step.rewards.len());
+        let (mut obs, mut infos) = (Pointers::new(), Pointers::new());
+        point(&mut obs, step.obs, &columns.obs, lanes);
+        point(&mut infos, step.infos, &columns.infos, lanes);
+        let actions = pointer(step.actions, columns.action, lanes);
+        let random = self.generators.callbacks();
+        let mut call = abi::Step {
+            size: abi::size::<abi::Step>(),
+            lanes_in_block: lanes as u32,
+            skip: skip.bits(),
+            reset: reset.bits(),
+            actions,
+            obs: obs.as_ptr(),
+            infos: infos.as_ptr(),
+            rewards: step.rewards.as_mut_ptr(),
+            random: &raw const random,
+            terminated: 0,
+            truncated: 0,
+            lost: 0,
+        };
+        // SAFETY: as in `reset`; actions and rewards have a row for each lane too.
+        let status = unsafe { (self.env.functions.step)(self.block, &raw mut call) };
+        let lost = self.conclude("step", status, LaneSet::of_bits(call.lost) & !skip);
+        for lane in skip | reset {
+            step.rewards[lane] = 0.0;
+        }
+        let moved = all & !(skip | reset | lost);
+        Ended {
+            terminated: LaneSet::of_bits(call.terminated) & moved,
+            truncated: LaneSet::of_bits(call.truncated) & moved,
+            lost,
         }
     }
 }

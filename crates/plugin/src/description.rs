@@ -120,16 +120,17 @@ fn action(spaces: &[abi::Space]) -> Result<Space, DescriptionError> {
     }
     match space {
         ObservationSpace::Plain(space) => Ok(space),
-        ObservationSpace::Composite(parts) => {
-            let elements: usize = parts.columns().iter().map(|(_, space)| space.elements()).sum();
-            if elements > MAX_ROW_ELEMENTS {
-                return Err(many("action", elements as u64, MAX_ROW_ELEMENTS));
-            }
-            BoxSpace::of_parts(parts)
-                .map(Space::Box)
-                .map_err(|why| value("action[0]", why, "carried exactly"))
-        }
+        ObservationSpace::Composite(parts) => carrier(parts, "action[0]"),
     }
+}
+
+/// Returns the box that carries values of several columns as one.
+fn carrier(parts: CompositeSpace, member: &str) -> Result<Space, DescriptionError> {
+    let elements: usize = parts.columns().iter().map(|(_, space)| space.elements()).sum();
+    if elements > MAX_ROW_ELEMENTS {
+        return Err(many(member, elements as u64, MAX_ROW_ELEMENTS));
+    }
+    BoxSpace::of_parts(parts).map(Space::Box).map_err(|why| value(member, why, "carried exactly"))
 }
 
 /// Spaces in the order in which they stand, each before its parts.
@@ -204,9 +205,9 @@ impl Spaces<'_> {
         if depth == MAX_SPACE_DEPTH {
             return Err(many(of("parts"), depth as u64 + 1, MAX_SPACE_DEPTH));
         }
-        let (_, item) = self.next(depth + 1)?;
-        let Some(item) = item.plain().cloned() else {
-            return Err(value(of("parts"), "a space of several columns", "a box or discrete"));
+        let item = match self.next(depth + 1)?.1 {
+            ObservationSpace::Plain(item) => item,
+            ObservationSpace::Composite(parts) => carrier(parts, &of("parts"))?,
         };
         let maximum = usize::try_from(space.n).unwrap_or(usize::MAX);
         let made = SequenceSpace::new(item, maximum, stack);

@@ -496,14 +496,14 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use rollhouse_core::Verdict;
-    use rollhouse_env::Ended;
+    use rollhouse_env::{Ended, LaneBlock};
 
     use super::*;
 
     /// A block that panics when it is asked for a hash, and counts its resets.
     struct Brittle(Arc<AtomicU64>);
 
-    impl BatchEnv for Brittle {
+    impl LaneBlock for Brittle {
         fn lanes(&self) -> usize {
             1
         }
@@ -512,18 +512,21 @@ mod tests {
             Start::default()
         }
         fn restore(&mut self, _: usize, _: Start) {}
+        fn state_hash(&self, _: usize) -> u32 {
+            panic!("told to panic");
+        }
+        fn verdict(&self, _: usize) -> Verdict {
+            panic!("told to panic");
+        }
+    }
+
+    impl BatchEnv for Brittle {
         fn reset(&mut self, _: LaneSet, _: &mut [ColumnMut<'_>]) -> LaneSet {
             self.0.fetch_add(1, Ordering::Relaxed);
             LaneSet::NONE
         }
         fn step(&mut self, _: BlockStep<'_, '_>) -> Ended {
             Ended::default()
-        }
-        fn state_hash(&self, _: usize) -> u32 {
-            panic!("told to panic");
-        }
-        fn verdict(&self, _: usize) -> Verdict {
-            panic!("told to panic");
         }
     }
 

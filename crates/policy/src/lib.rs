@@ -1,18 +1,33 @@
-//! The policies, which choose actions on a node.
+//! What chooses actions on a node.
 //!
-//! A [`Policy`] fills the action rows of a run of lanes from their observations. The built-in ones look at
-//! no observation: [`Random`] draws from the action space and [`Noop`] does as little as it allows.
+//! A [`Model`] is fixed and shared; policies are made of it. A [`Policy`] fills the action rows of a run of lanes from their
+//! observations, and may note something of each. The built-in ones look at no observation: [`Random`] draws from the action
+//! space and [`Noop`] does as little as it allows. A [`DenseNet`] is read from a file of safetensors, and gives the same
+//! actions on every machine.
 //!
 //! Not a goal: learning, and policies that live with a trainer; a trainer writes actions itself. Start
-//! reading at [`Policy`].
+//! reading at [`Model`], then [`Policy`].
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod dense;
+mod file;
+mod inputs;
+mod model;
+mod net;
 mod noop;
+mod numbers;
 mod policy;
 mod random;
+mod sampling;
 
 pub use builtin::{Builtin, UnknownPolicy};
+pub use dense::DenseLayer;
+pub use file::{MAX_NET_BYTES, NetFileError};
+pub use model::{Model, ModelError};
+pub use net::{DenseNet, SamplingError};
 pub use noop::Noop;
+pub use numbers::Activation;
 pub use policy::{Act, ActError, Policy, SpaceError};
 pub use random::Random;
+pub use sampling::Sampling;

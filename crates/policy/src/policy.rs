@@ -1,6 +1,6 @@
 //! The trait of everything that chooses actions on a node.
 
-use rollhouse_core::{ColumnMut, ColumnRef, DType};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType};
 
 /// A policy, which chooses actions for a batch of lanes.
 pub trait Policy: Send {
@@ -17,6 +17,12 @@ pub trait Policy: Send {
     /// If the action column is not one of the space the policy was made for; what was written by then is
     /// undefined.
     fn act(&mut self, request: Act<'_>) -> Result<(), ActError>;
+
+    /// Returns what it notes of the actions of the last request: a row for each of its lanes, of each column that its model
+    /// declares ([`Model::columns`](crate::Model::columns)).
+    fn notes(&self) -> &[ColumnData] {
+        &[]
+    }
 }
 
 /// Request for the actions of consecutive lanes.
@@ -58,6 +64,12 @@ pub enum ActError {
         wanted: usize,
         /// Number that was given.
         given: usize,
+    },
+    /// What the policy computed for a lane is no finite number.
+    #[error("the policy's outputs for lane {lane} are no finite numbers")]
+    NotFinite {
+        /// Lane, counted within the run.
+        lane: u32,
     },
 }
 

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
+use rollhouse_core::limits::LAUNCH_DEADLINE;
 use rollhouse_core::{
     ColumnSpec, CompositeSpace, Determinism, Distribution, EnvSpec, LaneDeadlines, MethodSpec,
     ObservationSpace, OptionValue, Options, Plugin, Space,
@@ -57,9 +57,6 @@ pub(crate) fn load_plugin(
     py.detach(|| host.register(registry(), &[plugin]))
         .map_err(|error| exception(py, "PluginError", error.to_string()))
 }
-
-/// Maximum time in which a worker of a plug-in has to make its lanes, and the first one to try each env out as well.
-const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Returns the ids of the envs that are shown to users, sorted.
 #[pyfunction]

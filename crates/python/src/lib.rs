@@ -15,7 +15,6 @@ mod cluster;
 mod command;
 mod commands;
 mod cost;
-mod counted;
 mod described;
 mod dict_key;
 mod endings;

@@ -1,11 +1,12 @@
 //! The shape of observations: one array, or a dict or tuple of them, with texts and sequences among them.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
-use rollhouse_core::{ColumnRef, CompositeSpace, ObservationSpace, Space};
+use pyo3::types::{PyDict, PyString, PyTuple};
+use rollhouse_core::{
+    BoxSpace, ColumnData, ColumnRef, CompositeSpace, ObservationSpace, SequenceSpace, Space, TextSpace,
+};
 
 use crate::arrays::RowShape;
-use crate::counted::Counted;
 use crate::dict_key::DictKey;
 
 /// The rows of an observation's columns for NumPy, and the nesting in which Python sees them.
@@ -36,8 +37,12 @@ impl ObsShape {
         space: &ObservationSpace,
         mut row: impl FnMut(&Space) -> PyResult<RowShape>,
     ) -> PyResult<Self> {
+        Self::of(space, &mut row)
+    }
+
+    fn of(space: &ObservationSpace, row: &mut dyn FnMut(&Space) -> PyResult<RowShape>) -> PyResult<Self> {
         let mut columns = Vec::new();
-        let nest = Nest::of(space, &mut columns, &mut row)?;
+        let nest = Nest::of(space, &mut columns, row)?;
         Ok(Self { nest, columns })
     }
 
@@ -142,7 +147,7 @@ impl Nest {
     fn of(
         space: &ObservationSpace,
         columns: &mut Vec<RowShape>,
-        row: &mut impl FnMut(&Space) -> PyResult<RowShape>,
+        row: &mut dyn FnMut(&Space) -> PyResult<RowShape>,
     ) -> PyResult<Self> {
         let first = columns.len();
         Ok(match space {
@@ -170,7 +175,14 @@ impl Nest {
                 for (_, space) in sequence.columns() {
                     columns.push(row(space)?);
                 }
-                Self::Counted(Counted::sequence(first, sequence, row(sequence.item())?))
+                let item = match sequence.item() {
+                    Space::Box(carrier) if let Some(parts) = &carrier.parts => {
+                        let parts = ObservationSpace::Composite((**parts).clone());
+                        Item::Parts(Box::new(carrier.clone()), Box::new(ObsShape::of(&parts, row)?))
+                    }
+                    item => Item::Plain(row(item)?),
+                };
+                Self::Counted(Counted::sequence(first, sequence, item))
             }
         })
     }
@@ -191,5 +203,123 @@ impl Nest {
                 Ok(PyTuple::new(py, parts.collect::<PyResult<Vec<_>>>()?)?.into_any())
             }
         }
+    }
+}
+
+/// A text or a sequence among the columns of an observation.
+#[derive(Debug)]
+struct Counted {
+    /// The index of the column of its items; the next one is that of their number.
+    first: usize,
+    maximum: usize,
+    items: Items,
+}
+
+/// What the items are to Python.
+#[derive(Debug)]
+enum Items {
+    Characters,
+    /// The items of a tuple.
+    Apart(Item),
+    /// The rows of an array, or of those of which an item consists.
+    Stacked(Item),
+}
+
+/// One item of a sequence.
+#[derive(Debug)]
+enum Item {
+    /// It is one array.
+    Plain(RowShape),
+    /// It is several, which a row of the box carries.
+    Parts(Box<BoxSpace>, Box<ObsShape>),
+}
+
+impl Item {
+    fn elements(&self) -> usize {
+        match self {
+            Self::Plain(row) => row.elements(),
+            Self::Parts(carrier, _) => carrier.shape.iter().product(),
+        }
+    }
+
+    /// Makes the value of `rows` items: of each in a list, or of all together where they are `stacked`.
+    fn values<'py>(
+        &self,
+        py: Python<'py>,
+        there: ColumnRef<'_>,
+        rows: usize,
+        stacked: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let width = self.elements();
+        let values = match self {
+            Self::Plain(row) if stacked => return row.copy(py, there, rows),
+            Self::Plain(row) => (0..rows)
+                .map(|at| row.copy_row(py, there.slice(at * width, (at + 1) * width)))
+                .collect::<PyResult<Vec<_>>>(),
+            Self::Parts(carrier, shape) => {
+                let mut items = ColumnData::zeros(there.dtype(), 0);
+                let extended = items.extend(there);
+                debug_assert!(extended, "columns of one type");
+                let columns = carrier.split(&items).unwrap_or_default();
+                let columns: Vec<_> = columns.iter().map(ColumnData::as_ref).collect();
+                if stacked {
+                    return shape.copy(py, |index| columns[index], rows);
+                }
+                (0..rows).map(|at| shape.copy_row(py, &columns, at)).collect::<PyResult<Vec<_>>>()
+            }
+        };
+        Ok(PyTuple::new(py, values?)?.into_any())
+    }
+}
+
+impl Counted {
+    /// Describes a text whose columns begin with number `first`.
+    const fn text(first: usize, space: &TextSpace) -> Self {
+        Self { first, maximum: space.max_length(), items: Items::Characters }
+    }
+
+    /// Describes a sequence of such items whose columns begin with number `first`.
+    const fn sequence(first: usize, space: &SequenceSpace, item: Item) -> Self {
+        let items = if space.stack() { Items::Stacked(item) } else { Items::Apart(item) };
+        Self { first, maximum: space.maximum(), items }
+    }
+
+    /// Returns the indices of its columns.
+    const fn columns(&self) -> [usize; 2] {
+        [self.first, self.first + 1]
+    }
+
+    /// Makes the value of a row of its columns. A number of items that cannot be counts as the nearest that can.
+    fn value<'py>(
+        &self,
+        py: Python<'py>,
+        [items, counts]: [ColumnRef<'_>; 2],
+        row: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let count = counts.as_i64().map_or(0, |counts| counts[row]);
+        let count = usize::try_from(count).unwrap_or_default().min(self.maximum);
+        let width = match &self.items {
+            Items::Characters => 1,
+            Items::Apart(item) | Items::Stacked(item) => item.elements(),
+        };
+        let first = row * self.maximum * width;
+        let there = items.slice(first, first + count * width);
+        match &self.items {
+            Items::Characters => Ok(PyString::new(py, &text(there)).into_any()),
+            Items::Apart(item) => item.values(py, there, count, false),
+            Items::Stacked(item) => item.values(py, there, count, true),
+        }
+    }
+}
+
+/// Returns the text of these code points. A number that is no character's, which a worker has not written, counts as U+FFFD.
+fn text(codes: ColumnRef<'_>) -> String {
+    match codes {
+        ColumnRef::U8(codes) => codes.iter().copied().map(char::from).collect(),
+        ColumnRef::I32(codes) => {
+            let character = |&code: &i32| u32::try_from(code).ok().and_then(char::from_u32);
+            codes.iter().map(|code| character(code).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+        }
+        _ => String::new(),
     }
 }

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyDictMethods};
+use rollhouse_core::limits::LAUNCH_DEADLINE;
 use rollhouse_host::{Connect, EnvProviders, Launcher, MAX_WORKERS, PythonHost, RecordedEnvs};
 use rollhouse_replay::{
     Disk, Divergence, Envs, Library, LibraryEpisode, Query, RealDisk, RunInfo, Value, Verification,
@@ -249,6 +249,3 @@ fn divergence_of<'py>(py: Python<'py>, divergence: &Divergence) -> PyResult<Dive
     let Divergence { from, to, field, recorded, replayed } = divergence;
     Ok((*from, *to, field.clone(), value(recorded)?, value(replayed)?))
 }
-
-/// Maximum time in which a worker of a Python env has to make its lanes.
-const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);

@@ -18,7 +18,7 @@ use rollhouse_core::{
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_host::{
     Cause, ConnectWatch, Environment, Gone, HostConfig, HostError, Launcher, MAX_MESSAGE_BYTES, Output,
-    OwnWorkers, Places, Program, check_options,
+    OwnWorkers, Places, Program, WorkerSocket, WorkerSource, check_options,
 };
 use rollhouse_replay::Beside;
 
@@ -117,6 +117,13 @@ keywords! {
     }
 }
 
+/// Where workers come from: the executable that runs them and its arguments, or the folder in which they connect.
+#[derive(FromPyObject)]
+enum ProgramOrFolder {
+    Program(Vec<OsString>),
+    Folder(PathBuf),
+}
+
 /// A worker that ended: its index, "died", "hung", "launch" or "connect", and more about it.
 type Lost = (usize, &'static str, String);
 
@@ -125,10 +132,10 @@ impl WorkerLanes {
     /// Starts workers. `program` is the executable and its arguments. There is one hello and one range of lanes for each
     /// worker. The `launches` are the number of workers that start now, and the most that start at a time.
     /// The `timeouts` of launching and of connecting are in seconds, None for ever. With `together` the lanes of a worker
-    /// step together.
+    /// step together. A `program` that is one path is a folder, in which workers connect that others start.
     #[new]
     fn new(
-        program: Vec<OsString>,
+        program: ProgramOrFolder,
         hellos: Vec<PyBackedBytes>,
         ranges: Vec<(usize, usize)>,
         launches: (usize, usize),
@@ -136,8 +143,7 @@ impl WorkerLanes {
         together: bool,
     ) -> PyResult<Self> {
         let (launch_at_start, max_launching) = launches;
-        let mut program = program.into_iter();
-        let path = program.next().ok_or_else(|| PyValueError::new_err("program: it has no executable"))?;
+        let source = worker_source(program)?;
         if ranges.len() != hellos.len() {
             return Err(PyValueError::new_err(format!(
                 "{} ranges for {} hellos",
@@ -146,13 +152,7 @@ impl WorkerLanes {
             )));
         }
         let config = HostConfig {
-            program: Program {
-                path,
-                arguments: program.collect(),
-                environment: Environment::Inherited,
-                output: Output::Inherited,
-                memory: None,
-            },
+            source,
             hellos: hellos.iter().map(|hello| hello.to_vec()).collect(),
             launch_at_start,
             launch_deadline: duration(timeouts.0),
@@ -589,6 +589,26 @@ impl Drop for WorkerLanes {
             std::mem::forget((Arc::clone(&self.attended), self.workers.clone()));
         }
     }
+}
+
+/// Returns where workers come from.
+fn worker_source(program: ProgramOrFolder) -> PyResult<WorkerSource> {
+    let mut program = match program {
+        ProgramOrFolder::Program(program) => program.into_iter(),
+        ProgramOrFolder::Folder(folder) => {
+            let bound = WorkerSocket::bind(&folder);
+            let failed = |error| PyOSError::new_err(format!("listen={}: {error}", folder.display()));
+            return bound.map(WorkerSource::Socket).map_err(failed);
+        }
+    };
+    let path = program.next().ok_or_else(|| PyValueError::new_err("program: it has no executable"))?;
+    Ok(WorkerSource::Program(Program {
+        path,
+        arguments: program.collect(),
+        environment: Environment::Inherited,
+        output: Output::Inherited,
+        memory: None,
+    }))
 }
 
 fn spec(

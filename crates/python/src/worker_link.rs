@@ -1,6 +1,7 @@
 //! The worker's end of the connection to its host, for Python.
 
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
@@ -23,6 +24,14 @@ impl WorkerLink {
     #[new]
     fn new(py: Python<'_>, host: u32) -> PyResult<Self> {
         let inner = py.detach(|| Link::open(host)).map_err(of_link)?;
+        Ok(Self { inner })
+    }
+
+    /// Connects to the host that listens in a folder, for the place of that number or any that is free.
+    #[staticmethod]
+    #[pyo3(signature = (folder, place=None))]
+    fn connect(py: Python<'_>, folder: PathBuf, place: Option<usize>) -> PyResult<Self> {
+        let inner = py.detach(|| Link::connect(&folder, place)).map_err(of_link)?;
         Ok(Self { inner })
     }
 

@@ -59,6 +59,8 @@ def both(cluster: rollhouse.Cluster, name: str, mode: AutoresetMode, **more: Any
         ("Say", AutoresetMode.SAME_STEP, True),
         ("Route", AutoresetMode.NEXT_STEP, False),
         ("Path", AutoresetMode.SAME_STEP, True),
+        ("Squads", AutoresetMode.NEXT_STEP, True),
+        ("Squads", AutoresetMode.SAME_STEP, False),
     ],
 )
 def test_texts_and_sequences_are_those_that_gymnasium_gives_its_envs(

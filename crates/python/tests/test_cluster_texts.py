@@ -27,6 +27,8 @@ LANES = 5
         ("Story", AutoresetMode.DISABLED, True),
         ("Note", AutoresetMode.SAME_STEP, True),
         ("Trail", AutoresetMode.SAME_STEP, False),
+        ("Squads", AutoresetMode.NEXT_STEP, True),
+        ("Squads", AutoresetMode.SAME_STEP, False),
     ],
 )
 def test_texts_and_sequences_are_those_that_gymnasium_gives(

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use rollhouse_core::{ColumnData, ColumnMut, LaneSet, RecordRule, Start};
-use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize, Registry, StateError};
+use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize, LaneBlock, Registry, StateError};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
     Episode, Playback, PlayedStep, Query, RecomputeError, Replays, SeekBounds, Seeker, SimulateError,
@@ -193,7 +193,7 @@ enum Defect {
     Panics(u64),
 }
 
-impl BatchEnv for Defective {
+impl LaneBlock for Defective {
     fn lanes(&self) -> usize {
         self.env.lanes()
     }
@@ -210,17 +210,6 @@ impl BatchEnv for Defective {
         self.env.restore(lane, start);
     }
 
-    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
-        self.steps = 0;
-        self.env.reset(lanes, obs)
-    }
-
-    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
-        self.steps += 1;
-        assert_ne!(self.defect, Defect::Panics(self.steps));
-        self.env.step(step)
-    }
-
     fn state_hash(&self, lane: usize) -> u32 {
         self.env.state_hash(lane)
     }
@@ -235,6 +224,19 @@ impl BatchEnv for Defective {
             Defect::Lies => Ok(()),
             Defect::Panics(_) => self.env.set_state(lane, state),
         }
+    }
+}
+
+impl BatchEnv for Defective {
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
+        self.steps = 0;
+        self.env.reset(lanes, obs)
+    }
+
+    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
+        self.steps += 1;
+        assert_ne!(self.defect, Defect::Panics(self.steps));
+        self.env.step(step)
     }
 }
 

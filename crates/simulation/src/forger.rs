@@ -44,6 +44,7 @@ impl Forger {
             draining: false,
             measured: Default::default(),
             connecting: Vec::new(),
+            standings: Vec::new(),
         };
         Event::Heartbeat { link: LINK, ticket, heartbeat: Box::new(heartbeat) }
     }

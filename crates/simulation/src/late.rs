@@ -6,7 +6,7 @@ use std::time::Instant;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnSpec, EnvSpec, LaneSet, Options, Start};
 use rollhouse_env::{
-    BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, MakeError, Post, Registry,
+    BatchEnv, BlockStep, Collected, EnvEntry, LaneBlock, LateLanes, LateRows, MakeError, Post, Registry,
 };
 
 use crate::cast::{ENV, LATE_ENV};
@@ -27,7 +27,7 @@ pub(crate) fn registry() -> Registry {
     registry
 }
 
-fn block(kernel: &Arc<EnvEntry>, options: &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> {
+fn block(kernel: &Arc<EnvEntry>, options: &[Options]) -> Result<Box<dyn LateLanes>, MakeError> {
     let (lanes, spec) = (options.len(), kernel.spec());
     let zeros = |column: &ColumnSpec| ColumnData::zeros(column.dtype, lanes * column.elements());
     Ok(Box::new(Late {
@@ -66,7 +66,7 @@ impl Late {
     }
 }
 
-impl BatchEnv for Late {
+impl LaneBlock for Late {
     fn lanes(&self) -> usize {
         self.inner.lanes()
     }
@@ -83,20 +83,8 @@ impl BatchEnv for Late {
         self.inner.restore(lane, start);
     }
 
-    fn reset(&mut self, _: LaneSet, _: &mut [ColumnMut<'_>]) -> LaneSet {
-        panic!("the engine posts resets of late lanes");
-    }
-
-    fn step(&mut self, _: BlockStep<'_, '_>) -> Ended {
-        panic!("the engine posts steps of late lanes");
-    }
-
     fn state_hash(&self, lane: usize) -> u32 {
         self.inner.state_hash(lane)
-    }
-
-    fn late(&mut self) -> Option<&mut dyn LateLanes> {
-        Some(self)
     }
 }
 

@@ -263,6 +263,7 @@ impl Node {
                 draining: false,
                 measured: BTreeMap::new(),
                 connecting: Vec::new(),
+                standings: Vec::new(),
             },
             more,
         )

@@ -499,11 +499,7 @@ impl PoolSession {
             reset: flags(&places.reset),
         };
         let mut losses = std::mem::take(&mut notes.lost);
-        self.session.note_batch(
-            &Answered { now: ctx.now, flags, taken: None, notes: &notes },
-            None,
-            &mut losses,
-        );
+        self.session.note_batch(&Answered { now: ctx.now, flags, taken: None, notes: &notes }, &mut losses);
         if !self.resumes() || self.forges {
             return;
         }

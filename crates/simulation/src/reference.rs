@@ -36,6 +36,7 @@ impl Reference {
             lanes: grant.lanes,
             pool_lanes: open.lanes,
             replaces: false,
+            resume: None,
             settings: open.settings.clone(),
         };
         let plan = Arc::new(SessionPlan::of(&asked, registry, "reference").expect("the node has made it"));

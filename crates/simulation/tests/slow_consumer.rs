@@ -214,6 +214,7 @@ fn open() -> OpenSession {
         lanes: LANES as u32,
         pool_lanes: LANES as u32,
         replaces: false,
+        resume: None,
         settings: LaneSettings {
             env: "CartPole-v1".into(),
             env_kwargs: String::new(),

@@ -46,6 +46,7 @@ mod reports;
 mod request;
 mod session;
 mod sidecar;
+mod standing;
 mod status;
 mod store;
 mod store_label;
@@ -102,6 +103,7 @@ pub use reports::{Changes, NotTaken, ReportLog, ReportView};
 pub use request::{Answer, Asks, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, OpenSession, SessionOpened};
 pub use sidecar::{BEGAN_BYTES, LostLane, Notes, ResetLanes, SendLanes, began_of, began_record};
+pub use standing::{LaneStanding, SessionStanding, Standing};
 pub use status::{
     BehindStatus, ClusterStatus, Drain, EnvList, EnvPlace, GoneSession, ListAfter, NodeList, NodeState,
     NodeStatus, OfferedEnv, PoolStatus, SessionList, SessionStatus, StatusRequest, StoreStatus, Undrain,

@@ -58,6 +58,8 @@ pub const MAX_STORE_READ_BYTES: usize = 4 << 20;
 pub const MAX_HEARTBEAT_REPORTS: usize = 1024;
 /// Number of sessions of which one heartbeat tells that their lanes try to connect.
 pub const MAX_CONNECTING_TOLD: usize = 256;
+/// Number of lanes of which a heartbeat tells where they stand. At up to 23 bytes each they leave room for the reports.
+pub const MAX_STANDING_LANES: usize = 8192;
 /// Bytes of an answer for which its asker has [`Settings::answer_stall`](crate::Settings).
 pub const ANSWER_PIECE_BYTES: usize = 256 << 10;
 /// Bytes of answers on one connection that its peer has not taken yet: eight of the longest.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{MAX_DETAIL_BYTES, MAX_OWNER_BYTES, MAX_TRANSPORT_BYTES, MAX_WHY_BYTES};
 use crate::session::is_false;
-use crate::{Changes, CloseSession, EpisodeCounts, Incarnation, ReplayReport, SessionId};
+use crate::{Changes, CloseSession, EpisodeCounts, Incarnation, ReplayReport, SessionId, SessionStanding};
 
 /// Registers a node with the coordinator after each (re)connection. Heartbeats tell which sessions run on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -110,6 +110,10 @@ pub struct Heartbeat {
     /// [`MAX_CONNECTING_TOLD`](crate::limits::MAX_CONNECTING_TOLD).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connecting: Vec<ConnectingSession>,
+    /// Where the lanes of some sessions stand that play by themselves; of at most
+    /// [`MAX_STANDING_LANES`](crate::limits::MAX_STANDING_LANES) lanes together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub standings: Vec<SessionStanding>,
 }
 
 /// A session whose lanes try to connect to the game or simulator of which their env is a client.

@@ -4,7 +4,7 @@ use rollhouse_core::{EnvSpec, RunId};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
-use crate::{Incarnation, LaneSettings, Refusal, Secret, SessionId};
+use crate::{Incarnation, LaneSettings, Refusal, Secret, SessionId, Standing};
 
 /// Asks a node, on behalf of the coordinator, to make the lanes of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub struct OpenSession {
     /// Whether it takes the place of an earlier placement.
     #[serde(default, skip_serializing_if = "is_false")]
     pub replaces: bool,
+    /// Where the lanes go on, if they play by themselves and stood somewhere else before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Box<Standing>>,
     /// Settings of the lanes.
     pub settings: LaneSettings,
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use crate::outcome::{BUILD_ALL, Outcome, behind, cargo, forget_own_package, line, shown};
+use crate::programs;
 use crate::watch::{Ended, PATIENCE, watch};
 
 /// The oldest Gymnasium that the package promises to work with.
@@ -40,8 +41,21 @@ pub(crate) fn tests(root: &Path) -> Outcome {
     with_wheel(root, |root, wheel| {
         let oldest = on_gymnasium(root, wheel, OLDEST_GYMNASIUM, &[("ROLLHOUSE_TEST_API", "1")])?;
         let newest = on_gymnasium(root, wheel, NEWEST_GYMNASIUM, &[])?;
-        Ok(format!("{oldest}; {newest}"))
+        let lanes = lanes(root, &gymnasium(root, NEWEST_GYMNASIUM).python())?;
+        Ok(format!("{oldest}; {newest}; {lanes}"))
     })
+}
+
+/// Runs the rows of the suite of lanes that need an interpreter with the package.
+fn lanes(root: &Path, python: &Path) -> Result<String, Stop> {
+    let programs = programs::build(root).map_err(Stop::Failed)?;
+    let of_tests = programs.iter().find(|program| program.name() == "tests all");
+    let program = of_tests.ok_or_else(|| Stop::Failed("the suite of lanes was not built".to_owned()))?;
+    let mut suite = program.command();
+    suite.arg("lanes::python_").env("ROLLHOUSE_TEST_PYTHON", python);
+    suite.env("PYTHONPATH", root.join(TESTS).join("packages"));
+    shown(&mut suite).map_err(Stop::Failed)?;
+    Ok("lanes of Python keep the rules of all lanes".to_owned())
 }
 
 /// Returns an interpreter with the newest Gymnasium and the package.

@@ -20,8 +20,16 @@ use super::rows::Shape;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carrier {
     Embedded,
+    /// An engine in this process, waited for on its descriptor.
+    Slept,
     Memory,
     Quic,
+}
+
+impl Carrier {
+    pub(crate) const fn is_in_process(self) -> bool {
+        matches!(self, Self::Embedded | Self::Slept)
+    }
 }
 
 /// A kind of lanes, what carries them, and how patient it is with them.
@@ -92,26 +100,33 @@ impl Stand {
         let nodes = || {
             Nodes::changed(2, |folder, config| {
                 config.registry = Arc::clone(&envs.registry);
+                config.providers = envs.providers.clone();
                 config.stepping.hang_deadline = pair.lane_deadline * 5 / 2;
                 config.recording.spool = Some(folder.join("spool"));
             })
         };
-        let nodes = (pair.carrier != Carrier::Embedded).then(nodes);
+        let nodes = (!pair.carrier.is_in_process()).then(nodes);
         Self { pair, envs, nodes }
     }
 
     pub(crate) fn open(&self, asked: &LaneOrder) -> Lanes {
-        let spec = self.envs.registry.get(asked.env).unwrap().spec().clone();
-        let shape = Shape::of(&spec, asked.autoreset);
-        let held = match &self.nodes {
-            None => Held::InProcess(Box::new(self.engine(asked))),
-            Some(nodes) => Held::OnNodes(Box::new(self.pool(&nodes.connect(), asked))),
+        let (held, spec) = match &self.nodes {
+            None => {
+                let lanes = Box::new(self.engine(asked));
+                let spec = lanes.entry.spec().clone();
+                (Held::InProcess(lanes), spec)
+            }
+            Some(nodes) => {
+                let lanes = Box::new(self.pool(&nodes.connect(), asked));
+                let spec = lanes.pool.spec().clone();
+                (Held::OnNodes(lanes), spec)
+            }
         };
-        Lanes::new(held, asked, shape)
+        Lanes::new(held, asked, Shape::of(&spec, asked.autoreset))
     }
 
     fn engine(&self, asked: &LaneOrder) -> InProcess {
-        let entry = self.envs.registry.get(asked.env).unwrap();
+        let entry = self.envs.entry(asked.env);
         let options = Options::check(&entry.spec().options, &asked.options).unwrap();
         let config = EngineConfig {
             autoreset: asked.autoreset,
@@ -120,10 +135,12 @@ impl Stand {
             lane_deadlines: LaneDeadlines::both(self.pair.lane_deadline),
             ..EngineConfig::new(asked.lanes)
         };
+        let sleeps = self.pair.carrier == Carrier::Slept;
         if asked.record == RecordRule::None {
             let mut engine = Engine::new(&entry, config.clone(), None).unwrap();
             engine.keep_log().unwrap();
-            return InProcess { engine, entry, config, past: Vec::new(), lost: Vec::new(), recorder: None };
+            let (past, lost) = (Vec::new(), Vec::new());
+            return InProcess { engine, entry, config, past, lost, recorder: None, sleeps };
         }
         let disk = FaultyDisk::new();
         let recorder =
@@ -153,6 +170,7 @@ impl Stand {
             past: Vec::new(),
             lost: Vec::new(),
             recorder: Some((recorder, run, disk)),
+            sleeps,
         }
     }
 
@@ -162,8 +180,11 @@ impl Stand {
         request.settings.max_episode_steps = asked.limit;
         request.settings.options = asked.options.iter().cloned().collect();
         request.settings.record = asked.record;
+        if self.pair.kind == Kind::Python {
+            request.settings.infos.record = vec![super::foretold::echo()];
+        }
         request.spread = asked.spread;
-        request.on_loss = Some(OnLoss::Resume);
+        request.on_loss = (self.pair.kind != Kind::Own).then_some(OnLoss::Resume);
         let transport = if self.pair.carrier == Carrier::Memory { Transport::Shm } else { Transport::Quic };
         request.transport = Some(transport);
         let pool = cluster.open_pool(request).unwrap();

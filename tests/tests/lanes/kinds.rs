@@ -1,17 +1,25 @@
-//! Kinds of lanes of the same envs: kernels, worker processes, and a simulator with a timing of its own.
+//! Kinds of lanes: kernels, plug-ins and a simulator with a timing of its own have the same envs; a trainer's own program and
+//! Python have the foretold one.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{LaneDeadlines, Plugin};
+use rollhouse_core::{EnvId, EnvSource, LaneDeadlines, Plugin};
 use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{EnvEntry, Registry};
-use rollhouse_host::{Launcher, PluginHost, serve_plugin};
+use rollhouse_host::{
+    Connect, ConnectWatch, EnvProviders, EnvRequest, InfoRequest, Launcher, PluginHost, PythonHost,
+    serve_plugin,
+};
 use rollhouse_tests::{Chance, Folder};
 
-/// Envs that lanes of every kind have.
+use super::foretold::{echo, foretold};
+use super::own;
+
+/// Built-in envs that lanes of those kinds have which step kernels.
 pub(crate) const ENVS: [&str; 4] = ["CartPole-v1", "test/Called-v0", "test/Faulty-v0", "test/Masked-v0"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,11 +32,23 @@ pub(crate) enum Kind {
     Simulator,
     /// The same lanes, which take their default now and then and report what they took.
     Reporting,
+    /// Three worker processes that run a program of the trainer's own.
+    Own,
+    /// Three processes of an interpreter.
+    Python,
+}
+
+impl Kind {
+    /// Returns the id of the foretold env.
+    pub(crate) const fn foretold(self) -> &'static str {
+        if let Self::Python = self { "foretold:Foretold" } else { "test/Foretold-v0" }
+    }
 }
 
 /// The envs of a kind, and the folder of the plug-in.
 pub(crate) struct Envs {
     pub(crate) registry: Arc<Registry>,
+    pub(crate) providers: EnvProviders,
     plugin: Folder,
 }
 
@@ -37,9 +57,16 @@ impl Envs {
     pub(crate) fn of(kind: Kind, hangs: Option<(usize, u64)>) -> Self {
         let plugin = Folder::new();
         let builtin = Registry::builtin();
+        let mut providers = EnvProviders::new([]);
+        builtin.register(foretold()).unwrap();
         let registry = match kind {
             Kind::Kernel => builtin,
             Kind::Workers => workers(plugin.path()),
+            Kind::Own => registry_of([own::entry()]),
+            Kind::Python => {
+                providers = python(interpreter().unwrap()).into();
+                Registry::empty()
+            }
             Kind::Simulator | Kind::Reporting => {
                 let seed = Chance::new(7).below(u64::MAX);
                 let timing = Timing {
@@ -50,10 +77,22 @@ impl Envs {
                     ..Timing::default()
                 };
                 let entry = |id| Arc::into_inner(late(&builtin.get(id).unwrap(), timing)).unwrap();
-                registry_of(ENVS.map(entry))
+                registry_of(ENVS.into_iter().chain([kind.foretold()]).map(entry))
             }
         };
-        Self { registry: Arc::new(registry), plugin }
+        Self { registry: Arc::new(registry), providers, plugin }
+    }
+
+    /// Returns what makes lanes of an env in this process.
+    pub(crate) fn entry(&self, id: &str) -> Arc<EnvEntry> {
+        let id = EnvId::from(id);
+        if let EnvSource::BuiltIn | EnvSource::PlugIn = id.source() {
+            return self.registry.get(&id).unwrap();
+        }
+        let infos = InfoRequest { recorded: vec![echo()], ..InfoRequest::default() };
+        let asked = EnvRequest { id, kwargs: serde_json::Map::new(), deterministic: None, infos };
+        let watch = ConnectWatch::default();
+        Arc::new(self.providers.learn(&asked, &watch).unwrap().entry(&watch, None).unwrap())
     }
 
     /// The processes of workers, which have mapped the plug-in.
@@ -90,6 +129,31 @@ fn workers(folder: &Path) -> Registry {
     let registry = Registry::empty();
     host.register(&registry, &[Plugin { path, trusted: false }]).unwrap();
     registry
+}
+
+/// The interpreter of the tests, with the package and the env; `None`, said by name, where there is none.
+#[expect(clippy::print_stdout, reason = "a test that does nothing says so")]
+pub(crate) fn interpreter() -> Option<OsString> {
+    let named = std::env::var_os("ROLLHOUSE_TEST_PYTHON");
+    if named.is_none() {
+        println!("skipped: ROLLHOUSE_TEST_PYTHON names no interpreter; the step of the Python tests does");
+    }
+    named
+}
+
+fn python(interpreter: OsString) -> PythonHost {
+    PythonHost {
+        interpreter,
+        allow: vec!["foretold".to_owned()],
+        workers: Some(own::WORKERS),
+        launch_deadline: Duration::from_secs(120),
+        lane_deadlines: LaneDeadlines::default(),
+        connect: Connect::default(),
+        launcher: Launcher::new(own::WORKERS),
+        memory: None,
+        census: None,
+        draw: false,
+    }
 }
 
 /// Not a test by itself: what workers run, whose last argument is the process id of their host.

@@ -1,7 +1,7 @@
 //! Lanes as a trainer has them, whatever carries them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rollhouse_client::{MethodError, Pool, StepError};
 use rollhouse_core::{
@@ -9,15 +9,15 @@ use rollhouse_core::{
 };
 use rollhouse_engine::{
     AttributeValue, CommandError, CommandLanes, Engine, EngineConfig, GetAttributes, GetParams, LaneRange,
-    LogEvent, Method, Nothing, Reset, Schema, SchemaAnswer, SetAttributes, SetParams, Statistics,
-    StatisticsAnswer, Timings,
+    LogEvent, Method, Nothing, Received, Reset, Schema, SchemaAnswer, SetAttributes, SetParams, Statistics,
+    StatisticsAnswer, StepError as EngineError, Timings,
 };
 use rollhouse_env::{EnvEntry, ImageSize};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Recorder, RunRecorder};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::carriers::LaneOrder;
-use super::returns::Returns;
 use super::rows::{Row, Shape};
 
 /// Far longer than anything takes; only a test that fails waits for it.
@@ -31,6 +31,8 @@ pub(crate) struct InProcess {
     pub(crate) past: Vec<Past>,
     pub(crate) lost: Vec<u32>,
     pub(crate) recorder: Option<(Recorder, RunRecorder, FaultyDisk)>,
+    /// Whether lanes are waited for on their descriptor.
+    pub(crate) sleeps: bool,
 }
 
 /// Lanes of a node's session, or of two.
@@ -49,7 +51,6 @@ pub(crate) struct Lanes {
     shape: Shape,
     /// The newest rows.
     pub(crate) rows: Vec<Row>,
-    returns: Returns,
 }
 
 impl InProcess {
@@ -83,6 +84,54 @@ impl InProcess {
         self.engine.mark_truncated(&new).unwrap();
     }
 
+    fn step(&mut self) -> Result<(), EngineError> {
+        if !self.sleeps {
+            return self.engine.step().map(drop);
+        }
+        self.engine.begin_step()?;
+        self.finish();
+        Ok(())
+    }
+
+    fn reset(&mut self, reset: &Reset) -> Result<(), String> {
+        if !self.sleeps {
+            return self.engine.reset(reset).map(drop).map_err(|error| chain(&error));
+        }
+        self.engine.begin_reset(reset).map_err(|error| chain(&error))?;
+        self.finish();
+        Ok(())
+    }
+
+    fn finish(&mut self) {
+        while !self.engine.finish(Duration::ZERO).unwrap() {
+            self.sleep();
+        }
+    }
+
+    fn recv(&mut self, min: usize) -> Received {
+        let patience = if self.sleeps { Duration::ZERO } else { PATIENCE };
+        loop {
+            match self.engine.recv(min, patience) {
+                Err(EngineError::TimedOut) if self.sleeps => self.sleep(),
+                received => return received.unwrap(),
+            }
+        }
+    }
+
+    /// Sleeps on the descriptor of the lanes until there is something to look at.
+    fn sleep(&mut self) {
+        let now = Instant::now();
+        let until = self.engine.arm(now).unwrap();
+        let left = until.map_or(PATIENCE, |until| until.saturating_duration_since(now));
+        if left.is_zero() {
+            return;
+        }
+        let descriptor = self.engine.descriptor().expect("late lanes have a descriptor");
+        let fds = &mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        let woken = poll(fds, Some(&Timespec::try_from(left).unwrap())).unwrap();
+        assert!(woken > 0 || until.is_some(), "nobody has woken the sleeper");
+    }
+
     /// Gives the lanes' past to a new engine, which takes the place of this one.
     pub(crate) fn go_on_elsewhere(&mut self) {
         let mut engine = Engine::new(&self.entry, self.config.clone(), None).unwrap();
@@ -98,27 +147,32 @@ impl InProcess {
 
 impl Lanes {
     pub(crate) fn new(held: Held, asked: &LaneOrder, shape: Shape) -> Self {
-        Self { held, autoreset: asked.autoreset, shape, rows: Vec::new(), returns: Returns::default() }
+        Self { held, autoreset: asked.autoreset, shape, rows: Vec::new() }
     }
 
     pub(crate) fn reset(&mut self, reset: &Reset) -> &[Row] {
+        self.try_reset(reset).unwrap()
+    }
+
+    /// Resets lanes, or returns why nothing was.
+    pub(crate) fn try_reset(&mut self, reset: &Reset) -> Result<&[Row], String> {
         self.rows = match &mut self.held {
             Held::InProcess(lanes) => {
-                let rows = self.shape.rows(&lanes.engine.reset(reset).unwrap());
+                lanes.reset(reset)?;
+                let rows = self.shape.rows(&lanes.engine.frame().unwrap());
                 lanes.note(None);
                 rows
             }
-            Held::OnNodes(lanes) => self.shape.rows(&lanes.pool.reset(reset).unwrap()),
+            Held::OnNodes(lanes) => self.shape.rows(&lanes.pool.reset(reset).map_err(|error| chain(&error))?),
         };
-        self.returns.begin(self.rows.len(), &reset.mask);
-        &self.rows
+        Ok(&self.rows)
     }
 
     pub(crate) fn step(&mut self, actions: &[i64]) -> Result<&[Row], String> {
         self.rows = match &mut self.held {
             Held::InProcess(lanes) => {
                 lanes.engine.actions().unwrap().as_i64_mut().unwrap().copy_from_slice(actions);
-                lanes.engine.step().map_err(|error| error.to_string())?;
+                lanes.step().map_err(|error| error.to_string())?;
                 lanes.mark_losses();
                 let rows = self.shape.rows(&lanes.engine.frame().unwrap());
                 let taken = self.shape.taken(&rows);
@@ -130,10 +184,6 @@ impl Lanes {
                 self.shape.rows(&lanes.pool.step().map_err(|error: StepError| error.to_string())?)
             }
         };
-        for lane in 0..self.rows.len() {
-            let is_lost = self.loss(lane).is_some();
-            self.returns.add(lane, &self.rows[lane], is_lost);
-        }
         Ok(&self.rows)
     }
 
@@ -157,15 +207,16 @@ impl Lanes {
 
     pub(crate) fn recv(&mut self, min: usize) -> Vec<(u32, Row)> {
         let received = match &mut self.held {
-            Held::InProcess(lanes) => lanes.engine.recv(min, PATIENCE).unwrap(),
+            Held::InProcess(lanes) => {
+                let mut received = lanes.recv(min);
+                // As owners of engines do.
+                let lost = received.lanes.iter().map(|&lane| lanes.engine.is_lost(lane as usize));
+                received.truncated.iter_mut().zip(lost).for_each(|(cut, lost)| *cut |= u8::from(lost));
+                received
+            }
             Held::OnNodes(lanes) => lanes.pool.recv(min, PATIENCE).unwrap(),
         };
-        let rows = self.shape.received(&received);
-        for (lane, row) in &rows {
-            let is_lost = self.loss(*lane as usize).is_some();
-            self.returns.add(*lane as usize, row, is_lost);
-        }
-        rows
+        self.shape.received(&received)
     }
 
     /// The actions that were taken in these rows, of lanes that report them.
@@ -192,17 +243,6 @@ impl Lanes {
 
     /// What was counted of the lanes of all sessions; of the timings the number of batches.
     pub(crate) fn statistics(&mut self) -> Vec<StatisticsAnswer> {
-        let answers = self.counted();
-        self.returns.check(&answers, &format!("{:?}", self.autoreset));
-        answers
-    }
-
-    /// Compares returns and lengths of finished episodes with what the rows say.
-    pub(crate) fn check_returns(&mut self) {
-        let _the_same = self.statistics();
-    }
-
-    fn counted(&mut self) -> Vec<StatisticsAnswer> {
         let answers = match &mut self.held {
             Held::InProcess(lanes) => vec![lanes.ask::<Statistics>(Nothing {}).unwrap()],
             Held::OnNodes(lanes) => lanes.pool.statistics().unwrap(),
@@ -273,6 +313,12 @@ impl Lanes {
             Held::OnNodes(lanes) => lanes.pool.set_policy_version(version).unwrap(),
         }
     }
+}
+
+/// An error with all of its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// What a refusal says, without the id of the call.

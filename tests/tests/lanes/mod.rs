@@ -3,19 +3,21 @@
 #![cfg(target_os = "linux")]
 
 mod carriers;
+mod foretelling;
+mod foretold;
 mod kinds;
 #[expect(
     clippy::module_inception,
     reason = "the file is about lanes, and the folder about their kinds and carriers"
 )]
 mod lanes;
-mod losses;
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../../../crates/client/tests/nodes/mod.rs"]
 mod nodes;
+mod oracle;
+mod own;
 mod recordings;
 mod reports;
-mod returns;
 mod rows;
 
 use rollhouse_core::limits::MAX_ANSWER_BYTES;
@@ -152,8 +154,6 @@ fn lanes_that_finish_in_any_order_play_the_episodes_of_lockstep(suite: &Suite) {
             send_as_they_come(&mut both.lanes, &wanted, min);
             // Lockstep goes on from there.
             both.play(3);
-            both.lanes.check_returns();
-            both.kernels.check_returns();
         }
     }
 }
@@ -301,6 +301,7 @@ fn lanes_that_lose_their_carrier_go_on_elsewhere_with_the_same_numbers(pair: Pai
 }
 
 fn keeps_the_rules(kind: Kind, carrier: Carrier) {
+    foretelling::are_as_foretold(kind, carrier);
     let pair = Pair::of(kind, carrier);
     let suite = Suite::start(pair);
     every_row_and_count_is_that_of_a_kernel_in_each_mode(&suite);
@@ -309,10 +310,7 @@ fn keeps_the_rules(kind: Kind, carrier: Carrier) {
     options_change_what_they_change_in_a_kernel(&suite);
     commands_between_two_steps_answer_what_a_kernel_answers(&suite);
     calls_of_methods_answer_and_move_lanes_as_those_of_a_kernel(&suite);
-    losses::a_lane_that_fails_is_lost_alone_with_the_cause_and_comes_back(&suite);
     drop(suite);
-    losses::a_lane_that_hangs_costs_what_it_shares_with_others(pair);
-    losses::a_worker_that_is_killed_costs_its_own_lanes(pair);
     recordings::what_is_recorded_is_what_a_kernel_records(pair);
     lanes_that_lose_their_carrier_go_on_elsewhere_with_the_same_numbers(pair);
 }
@@ -353,6 +351,11 @@ fn workers_of_this_process_keep_the_rules() {
 }
 
 #[test]
+fn workers_of_this_process_keep_the_rules_for_one_who_sleeps() {
+    keeps_the_rules(Kind::Workers, Carrier::Slept);
+}
+
+#[test]
 fn workers_behind_shared_memory_keep_the_rules() {
     keeps_the_rules(Kind::Workers, Carrier::Memory);
 }
@@ -368,6 +371,11 @@ fn a_simulator_in_this_process_keeps_the_rules() {
 }
 
 #[test]
+fn a_simulator_in_this_process_keeps_the_rules_for_one_who_sleeps() {
+    keeps_the_rules(Kind::Simulator, Carrier::Slept);
+}
+
+#[test]
 fn a_simulator_behind_shared_memory_keeps_the_rules() {
     keeps_the_rules(Kind::Simulator, Carrier::Memory);
 }
@@ -375,4 +383,41 @@ fn a_simulator_behind_shared_memory_keeps_the_rules() {
 #[test]
 fn a_simulator_over_quic_keeps_the_rules() {
     keeps_the_rules(Kind::Simulator, Carrier::Quic);
+}
+
+#[test]
+fn a_program_of_the_trainers_own_in_this_process_keeps_the_rules() {
+    foretelling::are_as_foretold(Kind::Own, Carrier::Embedded);
+}
+
+#[test]
+fn a_program_of_the_trainers_own_behind_shared_memory_keeps_the_rules() {
+    foretelling::are_as_foretold(Kind::Own, Carrier::Memory);
+}
+
+#[test]
+fn a_program_of_the_trainers_own_over_quic_keeps_the_rules() {
+    foretelling::are_as_foretold(Kind::Own, Carrier::Quic);
+}
+
+/// Python envs keep the rules, where an interpreter with the package is named: by `cargo xtask`, after it has made one.
+fn python_keeps_the_rules(carrier: Carrier) {
+    if kinds::interpreter().is_some() {
+        foretelling::are_as_foretold(Kind::Python, carrier);
+    }
+}
+
+#[test]
+fn python_in_this_process_keeps_the_rules() {
+    python_keeps_the_rules(Carrier::Embedded);
+}
+
+#[test]
+fn python_behind_shared_memory_keeps_the_rules() {
+    python_keeps_the_rules(Carrier::Memory);
+}
+
+#[test]
+fn python_over_quic_keeps_the_rules() {
+    python_keeps_the_rules(Carrier::Quic);
 }

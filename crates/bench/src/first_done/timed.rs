@@ -1,10 +1,14 @@
 //! Lanes that do nothing, each for its time.
 
+use std::io::{PipeReader, PipeWriter, pipe};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, Determinism, EnvSource, EnvSpec, LaneSet, Options, Space, Start};
-use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, Post};
+use rollhouse_core::{Determinism, EnvSource, EnvSpec, LaneSet, Options, Space, Start};
+use rollhouse_env::{Collected, EnvEntry, LaneBlock, LateLanes, LateRows, MakeError, Post};
 
 pub(super) const ID: &str = "bench/Timed-v0";
 
@@ -14,9 +18,31 @@ struct Timed {
     time: [Duration; BLOCK_LANES],
     done_at: [Instant; BLOCK_LANES],
     under_way: LaneSet,
+    number: usize,
+    session: Arc<Session>,
 }
 
-impl BatchEnv for Timed {
+/// What the blocks of a session share.
+struct Session {
+    /// A pipe into which nobody writes: time alone makes lanes finish.
+    silent: (PipeReader, PipeWriter),
+    /// When the first lane of each block is done.
+    first_done: Mutex<Vec<Option<Instant>>>,
+}
+
+impl Timed {
+    fn note_first(&self) {
+        let first = self.under_way.into_iter().map(|lane| self.done_at[lane]).min();
+        self.session.first_done.lock()[self.number] = first;
+    }
+
+    /// Returns when the first lane of the session is done.
+    fn first_done(&self) -> Option<Instant> {
+        self.session.first_done.lock().iter().flatten().min().copied()
+    }
+}
+
+impl LaneBlock for Timed {
     fn lanes(&self) -> usize {
         self.lanes
     }
@@ -25,17 +51,8 @@ impl BatchEnv for Timed {
         Start::default()
     }
     fn restore(&mut self, _: usize, _: Start) {}
-    fn reset(&mut self, _: LaneSet, _: &mut [ColumnMut<'_>]) -> LaneSet {
-        LaneSet::NONE
-    }
-    fn step(&mut self, _: BlockStep<'_, '_>) -> Ended {
-        Ended::default()
-    }
     fn state_hash(&self, _: usize) -> u32 {
         0
-    }
-    fn late(&mut self) -> Option<&mut dyn LateLanes> {
-        Some(self)
     }
 }
 
@@ -46,20 +63,29 @@ impl LateLanes for Timed {
             self.done_at[lane] = now + self.time[lane];
         }
         self.under_way |= post.step | post.reset;
+        self.note_first();
     }
 
     fn flush(&mut self) {}
 
     fn wait(&mut self, deadline: Instant) {
-        let first = self.under_way.into_iter().map(|lane| self.done_at[lane]).min();
-        let until = first.map_or(deadline, |first| first.min(deadline));
+        let until = self.first_done().map_or(deadline, |first| first.min(deadline));
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.session.silent.0.as_fd())
+    }
+
+    fn arm(&mut self, _: Instant) -> Option<Instant> {
+        self.first_done()
     }
 
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {
         let now = Instant::now();
         let done: LaneSet = self.under_way.into_iter().filter(|&lane| self.done_at[lane] <= now).collect();
         self.under_way &= !done;
+        self.note_first();
         for lane in done {
             rows.rewards[lane] = 1.0;
         }
@@ -68,12 +94,14 @@ impl LateLanes for Timed {
 
     fn give_up(&mut self, lanes: LaneSet, _why: &str) -> LaneSet {
         self.under_way &= !lanes;
+        self.note_first();
         lanes
     }
 }
 
-/// Returns an env whose lanes take 1 ms a step, but the first of a block `first`.
-pub(super) fn entry(first: Duration) -> EnvEntry {
+/// Returns an env whose lanes take so long for a step, by their number in a block of 64.
+pub(super) fn entry(time: impl Fn(usize) -> Duration) -> EnvEntry {
+    let time: [Duration; BLOCK_LANES] = std::array::from_fn(time);
     let spec = EnvSpec {
         id: ID.into(),
         source: EnvSource::BuiltIn,
@@ -90,12 +118,14 @@ pub(super) fn entry(first: Duration) -> EnvEntry {
         dynamics_hash: 0,
     };
     EnvEntry::late(spec, move |options: &[Options]| {
-        let mut time = [super::ALIKE; BLOCK_LANES];
-        time[0] = first;
-        let block = |options: &[Options]| {
+        let silent = pipe().map_err(|error| MakeError::Refused { source: error.into() })?;
+        let first_done = Mutex::new(vec![None; options.len().div_ceil(BLOCK_LANES)]);
+        let session = Arc::new(Session { silent, first_done });
+        let block = |(number, options): (usize, &[Options])| {
             let (lanes, done_at) = (options.len(), [Instant::now(); BLOCK_LANES]);
-            Box::new(Timed { lanes, time, done_at, under_way: LaneSet::NONE }) as Box<dyn BatchEnv>
+            let (under_way, session) = (LaneSet::NONE, Arc::clone(&session));
+            Box::new(Timed { lanes, time, done_at, under_way, number, session }) as Box<dyn LateLanes>
         };
-        Ok(options.chunks(BLOCK_LANES).map(block).collect())
+        Ok(options.chunks(BLOCK_LANES).enumerate().map(block).collect())
     })
 }

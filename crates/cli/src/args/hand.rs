@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rollhouse_core::EpisodeName;
-use rollhouse_policy::Builtin;
 #[cfg(feature = "viewer")]
 use rollhouse_viewer::Pictures;
 
@@ -12,7 +11,7 @@ use rollhouse_viewer::Pictures;
 use super::PythonArgs;
 #[cfg(feature = "viewer")]
 use super::play::pictures;
-use super::{DataArgs, HostingArgs, Place, PluginArgs, number, usual_folder};
+use super::{DataArgs, HostingArgs, Place, PluginArgs, PolicyName, number, usual_folder};
 
 #[derive(Debug, Args)]
 pub(crate) struct ForkArgs {
@@ -53,9 +52,9 @@ pub(crate) struct ForkArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct WayArgs {
-    /// A built-in policy: random or noop
+    /// A policy: random, noop, or a file of a dense net (FILE.safetensors)
     #[arg(long, value_name = "NAME")]
-    pub(crate) policy: Option<Builtin>,
+    pub(crate) policy: Option<PolicyName>,
     /// A file: a JSON line for each step, an action or an object that has one as `action`, as `replay export` writes
     /// them; lines that name their step as `t` are skipped up to --at. `-` is stdin
     #[arg(long, value_name = "FILE")]

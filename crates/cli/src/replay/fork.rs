@@ -17,11 +17,11 @@ use rollhouse_core::{
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::RecordedEnvs;
-use rollhouse_policy::Policy;
+use rollhouse_policy::{Builtin, Policy};
 use rollhouse_replay::{Envs, Episode, RecordKind, Recorder, SeekBounds, Seeker, SimulateError};
 use serde::Serialize;
 
-use crate::args::{ForkArgs, data_option};
+use crate::args::{ForkArgs, PolicyName, data_option};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, counted};
 use crate::one_lane::{LaneError, OneLane, PlayedEpisode};
@@ -244,9 +244,8 @@ impl Way {
         }
         let seed = seed_or_drawn(args.seed);
         // One of the ways is asked for.
-        let policy = args.way.policy.unwrap_or(rollhouse_policy::Builtin::Random);
-        let policy =
-            policy.make(&spec.action_space, seed).map_err(|error| Failure::of(Status::Usage, &error))?;
+        let model = args.way.policy.as_ref().unwrap_or(&PolicyName::Builtin(Builtin::Random)).model()?;
+        let policy = model.make(spec, seed).map_err(|error| Failure::of(Status::Usage, &error))?;
         Ok(Self::Policy { policy, seed })
     }
 
@@ -355,7 +354,6 @@ const FROM_FILE: &str = "file";
 #[cfg(test)]
 mod tests {
     use rollhouse_env::Registry;
-    use rollhouse_policy::Builtin;
     use rollhouse_replay::testing::FaultyDisk;
     use rollhouse_replay::{Query, RecorderConfig, Replays};
 

@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 use rollhouse_client::{Cluster, RequestError};
 use rollhouse_core::{AutoresetMode, Goal, RecordRule, RunId, StepColumns};
 use rollhouse_node::{ProgressSnapshot, Rollout};
+use rollhouse_policy::Builtin;
 use rollhouse_wire::{Collect, EndCause, LaneSettings, OpenPool, PoolOpened, PoolStatus, Spread};
 
 use super::summary::RolloutSummary;
 use super::{goal, seed_or_drawn};
-use crate::args::{Object, RolloutArgs};
+use crate::args::{Object, PolicyName, RolloutArgs};
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, Si, Time, counted};
@@ -31,11 +32,17 @@ use crate::signals;
 
 pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failure> {
     let goal = goal(args)?;
+    let PolicyName::Builtin(policy) = args.policy.policy else {
+        let message = "a cluster's nodes have no files of nets, and a cluster is named";
+        return Err(
+            Failure::new(Status::Usage, message).hint("without --connect the net plays on this machine")
+        );
+    };
     let seed = seed_or_drawn(args.seed);
     let asked = signals::ending()?;
     let cluster = connect(&args.data.cluster)?;
     let pool = cluster.new_pool_id().map_err(|error| request_failure(&error))?;
-    let open = request(pool, args, goal, seed);
+    let open = request(pool, args, policy, goal, seed);
     let began = Instant::now();
     let opened = cluster.open_collecting(open).map_err(|error| request_failure(&error))?;
     if args.detach {
@@ -47,10 +54,10 @@ pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
     Outcome { run: pool, opened, played, stored, took }.conclude(args, seed, out)
 }
 
-fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
+fn request(pool: RunId, args: &RolloutArgs, policy: Builtin, goal: Goal, seed: u64) -> OpenPool {
     // As on one machine: every lane takes a step in every batch.
     let (autoreset, seeds) = Rollout::modes(args.env.source(), AutoresetMode::SameStep, seed);
-    let collect = Collect { policy: args.policy.name().to_owned(), seed, goal, leased: !args.detach };
+    let collect = Collect { policy: policy.name().to_owned(), seed, goal, leased: !args.detach };
     let settings = LaneSettings {
         env: args.env.clone(),
         env_kwargs: args.python.env_kwargs.as_ref().map(json).unwrap_or_default(),

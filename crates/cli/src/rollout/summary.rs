@@ -21,7 +21,7 @@ pub(super) struct RolloutSummary {
     env: String,
     run: String,
     seed: u64,
-    policy: &'static str,
+    policy: String,
     lanes: usize,
     #[serde(flatten)]
     on: On,
@@ -96,7 +96,7 @@ impl RolloutSummary {
             env: rollout.env.spec().id.clone(),
             run: run.to_string(),
             seed: rollout.seed,
-            policy: rollout.policy.name(),
+            policy: rollout.policy.name().to_owned(),
             lanes: rollout.engine.lanes,
             on: On { threads: Some(report.threads), ..On::default() },
             played: Played {
@@ -127,7 +127,7 @@ impl RolloutSummary {
             env: args.env.to_string(),
             run: run.to_string(),
             seed,
-            policy: args.policy.name(),
+            policy: args.policy.policy.to_string(),
             lanes: args.lanes,
             on: On { nodes: Some(nodes.len()), sessions: Some(opened.sessions.len()), ..On::default() },
             ..Self::default()

@@ -114,7 +114,6 @@ async fn map(
             last,
             answered_before: Some(number),
             number: None,
-            posted: Vec::new(),
             notes: Notes::default(),
         }));
         let Link::Memory(link) = earlier else { return Err(LinkError::NoSocket) };

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use rollhouse_arena::{Answer, AttachedArena, Frame, LaneNote, ReadyLanes, TrainerError};
 use rollhouse_core::ColumnMut;
 use rollhouse_wire::{
@@ -10,8 +11,9 @@ use rollhouse_wire::{
 };
 
 use super::{LinkAnswer, LinkLost};
+use crate::batch::filled;
 use crate::check::check_notes;
-use crate::session::RequestBody;
+use crate::session::{RequestBody, Session};
 
 /// A session's memory, and the socket that tells whether its node is there.
 pub(crate) struct MemoryLink {
@@ -31,9 +33,6 @@ pub(crate) struct MemoryLink {
     pub(super) answered_before: Option<u32>,
     /// Number of the last request that was posted with a number.
     pub(super) number: Option<u32>,
-    /// The actions of the last step that was posted, as bytes of their column, if they were kept here. The log keeps
-    /// them, and another node is asked to take them if this one never answers.
-    pub(super) posted: Vec<u8>,
     /// The notes beside the newest frame; they are only about lanes that there are.
     pub(super) notes: Notes,
 }
@@ -86,10 +85,11 @@ impl MemoryLink {
         }
     }
 
-    /// Returns the actions of the last step, as bytes of their column, if it was [posted](Self::post) with them kept.
-    #[inline]
-    pub(crate) fn posted(&self) -> Option<&[u8]> {
-        Some(&self.posted[..]).filter(|posted| !posted.is_empty())
+    /// Returns the action column as it is now, as the columns of a request.
+    pub(crate) fn columns(&self) -> Bytes {
+        let mut actions = vec![0; self.arena.action_bytes()];
+        self.arena.copy_actions(&mut actions);
+        filled(&actions)
     }
 
     /// Copies the action column as it is now.
@@ -209,28 +209,30 @@ impl MemoryLink {
         NoAnswer::Lost
     }
 
-    /// Posts a step with the actions that stand in the column, of which the caller keeps a copy.
+    /// Posts a step of that session with the actions that stand in the column. It has its number only from now on.
     #[inline]
-    pub(crate) fn post_step(&mut self) {
+    pub(crate) fn step(&mut self, session: &mut Session) {
+        self.post_step();
+        // While the node steps.
+        self.number = Some(session.posted(|actions| self.arena.copy_actions(actions)));
+    }
+
+    #[inline]
+    fn post_step(&mut self) {
         self.arena.post_step();
         self.under_way = Some(Posted::Batch);
-        self.posted.clear();
         failpoint("client.attach.posted");
     }
 
-    /// Posts any request. Columns that are empty stand in the memory already; actions of a step are kept here.
+    /// Posts any request.
     ///
     /// # Panics
     /// If a request is under way.
     pub(crate) fn post(&mut self, body: &RequestBody) {
         match body.kind {
             FrameKind::Step => {
-                if !body.columns.is_empty() {
-                    self.put_actions(&body.columns);
-                }
+                self.put_actions(&body.columns);
                 self.post_step();
-                self.posted.resize(self.arena.action_bytes(), 0);
-                self.arena.copy_actions(&mut self.posted);
             }
             FrameKind::Send => self.post_lanes(body),
             // Nothing else is asked for.
@@ -326,11 +328,6 @@ impl MemoryLink {
         if self.answered_before.take() != Some(number) {
             self.post(body);
         }
-    }
-
-    /// Gives the step that was [posted](Self::post_step) that number, as a request.
-    pub(crate) const fn adopt(&mut self, number: u32) {
-        self.number = Some(number);
     }
 
     /// Waits for an answer, as [`Link::answer`] does.

@@ -73,11 +73,6 @@ impl Rows {
         self.filling.room(bytes)
     }
 
-    /// Returns the last draft, as so many bytes; empty if there is none.
-    pub(super) fn drafted(&self, bytes: usize) -> &[u8] {
-        self.filling.bytes[self.filling.filled()..].get(..bytes).unwrap_or_default()
-    }
-
     /// Keeps the first bytes of the draft as a row.
     ///
     /// # Panics
@@ -258,7 +253,6 @@ mod tests {
                     Op::Draft(bytes, value) => {
                         rows.draft(bytes).fill(value);
                         prop_assert_eq!(rows.draft(bytes), vec![value; bytes]);
-                        prop_assert_eq!(rows.drafted(bytes), vec![value; bytes]);
                     }
                     Op::Forget(count) => {
                         let count = count.min(model.len() as u64);

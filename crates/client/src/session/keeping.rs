@@ -5,8 +5,7 @@ use std::time::Duration;
 use rollhouse_core::{Call, Interruption, Outcome};
 use rollhouse_wire::{FrameKind, LostLane, Notes};
 
-use super::{Attachment, Session};
-use crate::batch::filled;
+use super::{Attachment, Session, Stage};
 use crate::log::{GivenLane, LaneFlags, SessionLog};
 
 /// The parts of an answer that the log is kept from.
@@ -24,12 +23,26 @@ pub struct Answered<'a> {
 }
 
 impl Session {
-    /// Keeps an answer to a request of all lanes. Lanes whose past was lost are lost in it. `posted` are the actions of
-    /// a step that was posted in memory as a request; those of another request are known from it, and those of a step
-    /// without one were kept when it was posted.
-    pub fn note_batch(&mut self, answered: &Answered<'_>, posted: Option<&[u8]>, losses: &mut Vec<LostLane>) {
+    /// Notes that a step was posted in the memory of its node, and keeps its actions: `copy` puts them into a column.
+    /// Returns its number. Of the two events of a step in memory it is the first; the second is the
+    /// [answer](Session::note_batch), or that it is [awaited](Session::awaited) as a request.
+    #[inline]
+    pub fn posted(&mut self, copy: impl FnOnce(&mut [u8])) -> u32 {
+        (self.request, self.state) = (None, Stage::Posted);
+        if let Some(log) = &mut self.log {
+            log.post(copy);
+        }
+        self.numbering.post()
+    }
+
+    /// Keeps an answer to a request of all lanes, or to a step that was [posted](Session::posted) and is answered by
+    /// this. Lanes whose past was lost are lost in it.
+    pub fn note_batch(&mut self, answered: &Answered<'_>, losses: &mut Vec<LostLane>) {
+        if matches!(self.state, Stage::Posted) {
+            self.numbering.answered();
+            self.state = Stage::Resting;
+        }
         let Self { log, request, cut, .. } = self;
-        // A step that was posted in memory at once is not written down.
         let kind = request.as_ref().map_or(FrameKind::Step, |request| request.kind);
         if !cut.is_empty() {
             let mut cut = std::mem::take(cut);
@@ -43,7 +56,7 @@ impl Session {
         if let (Some(log), FrameKind::Step) = (log, kind) {
             let lost: Vec<u32> = losses.iter().map(|loss| loss.lane).collect();
             let sent = request.as_ref().map(|request| &request.columns[..]);
-            match answered.taken.or(posted).or(sent.filter(|columns| !columns.is_empty())) {
+            match answered.taken.or(sent) {
                 Some(actions) => log.stepped(answered.now, actions, answered.flags, &lost),
                 None => log.stepped_as_posted(answered.now, answered.flags, &lost),
             }
@@ -100,27 +113,6 @@ impl Session {
         if let (Some(began), Some(hashes)) = (notes.began(), notes.hashes()) {
             began.for_each(|began| log.began(now, &began));
             hashes.for_each(|(lane, hash)| log.stood(lane, hash));
-        }
-    }
-
-    /// Keeps the actions of a step that was just posted in memory without a request: `copy` puts them into a column.
-    #[inline]
-    pub(crate) fn post(&mut self, copy: impl FnOnce(&mut [u8])) {
-        self.request = None;
-        if let Some(log) = &mut self.log {
-            log.post(copy);
-        }
-    }
-
-    /// Keeps in the request the actions of a step that stood in memory only (`in_memory`, or else those in the log):
-    /// they have to be sent where the session goes.
-    pub(crate) fn keep_posted(&mut self, in_memory: Option<&[u8]>) {
-        if let Some(request) = &mut self.request
-            && request.kind == FrameKind::Step
-            && request.columns.is_empty()
-        {
-            let kept = self.log.as_ref().map(SessionLog::posted);
-            request.columns = filled(in_memory.or(kept).unwrap_or_default());
         }
     }
 

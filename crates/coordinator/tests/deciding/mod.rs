@@ -13,6 +13,7 @@ mod pages;
 mod refusing;
 mod replacing;
 mod replays;
+mod resuming;
 mod revoking;
 mod stage;
 mod tenants;

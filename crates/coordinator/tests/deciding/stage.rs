@@ -10,7 +10,7 @@ use rollhouse_core::{AutoresetMode, EnvSpec, RunId, SeedSchedule, StepColumns};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     EndCause, Grant, Incarnation, LaneSettings, OpenPool, OpenSession, Refusal, Register, ReplaceSession,
-    Secret, SeenTerm, SessionCounts, SessionEnd, SessionOpened, SessionReplaced, Spread,
+    Secret, SeenTerm, SessionCounts, SessionEnd, SessionOpened, SessionReplaced, Spread, Standing,
 };
 
 /// A pool of `ada`: its last 4 bytes tell its owner.
@@ -79,6 +79,8 @@ pub(crate) struct Stage {
     /// What nodes were asked to open, and to close.
     pub(crate) opened: Vec<(&'static str, Incarnation)>,
     pub(crate) closed: Vec<(&'static str, Incarnation)>,
+    /// Where lanes that were opened went on.
+    pub(crate) resumed: Vec<Option<Standing>>,
 }
 
 impl Stage {
@@ -102,6 +104,7 @@ impl Stage {
             answered: None,
             opened: Vec::new(),
             closed: Vec::new(),
+            resumed: Vec::new(),
         };
         nodes.iter().for_each(|node| stage.join(node, 1));
         stage
@@ -211,6 +214,7 @@ impl Stage {
             Err(CallFailure::Refused(Refusal::busy("full", 10)))
         } else {
             self.opened.push((node, incarnation));
+            self.resumed.push(request.resume.as_deref().cloned());
             let mut spec = spec();
             // A recorded episode is shown as it was recorded.
             spec.dynamics_hash =
@@ -316,5 +320,6 @@ pub(crate) fn heartbeat(number: u64) -> rollhouse_wire::Heartbeat {
         draining: false,
         measured: BTreeMap::new(),
         connecting: Vec::new(),
+        standings: Vec::new(),
     }
 }

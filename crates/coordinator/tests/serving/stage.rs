@@ -344,6 +344,7 @@ impl Node {
             draining: false,
             measured: BTreeMap::new(),
             connecting: Vec::new(),
+            standings: Vec::new(),
         };
         self.peer.ask(heartbeat).await
     }

@@ -1,9 +1,10 @@
 //! The one place where a block calls its env, so that a panic costs the block and nothing else.
 
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rollhouse_core::{Interruption, LaneSet};
-use rollhouse_env::{BatchEnv, LateLanes};
+use rollhouse_env::{BlockEnv, LateLanes};
 
 use super::Block;
 
@@ -19,11 +20,8 @@ pub(super) enum Called<T> {
 }
 
 /// Calls an env, and drops it if it panics. [`Block::heed`] or [`Block::lose_failed`] has to follow.
-pub(super) fn contain<T>(
-    env: &mut Option<Box<dyn BatchEnv>>,
-    call: impl FnOnce(&mut dyn BatchEnv) -> T,
-) -> Called<T> {
-    let Some(called) = env.as_deref_mut() else { return Called::Gone };
+pub(super) fn contain<T>(env: &mut Option<BlockEnv>, call: impl FnOnce(&mut BlockEnv) -> T) -> Called<T> {
+    let Some(called) = env.as_mut() else { return Called::Gone };
     match catch_unwind(AssertUnwindSafe(|| call(called))) {
         Ok(answer) => Called::Answered(answer),
         Err(_) => {
@@ -34,7 +32,7 @@ pub(super) fn contain<T>(
 }
 
 /// Drops an env, whose destructor may panic.
-pub(super) fn discard(env: Option<Box<dyn BatchEnv>>) {
+pub(super) fn discard(env: Option<BlockEnv>) {
     // What is dropped has no use any more, whatever becomes of it.
     let _ = catch_unwind(AssertUnwindSafe(move || drop(env)));
 }
@@ -42,7 +40,7 @@ pub(super) fn discard(env: Option<Box<dyn BatchEnv>>) {
 impl Block {
     /// Asks the env for something beside its steps, and loses the lanes that fail in it. Returns `None` if the whole block
     /// is lost, before or by it.
-    pub(super) fn ask<T>(&mut self, ask: impl FnOnce(&mut dyn BatchEnv) -> T) -> Option<T> {
+    pub(super) fn ask<T>(&mut self, ask: impl FnOnce(&mut BlockEnv) -> T) -> Option<T> {
         let called = contain(&mut self.env, |env| (ask(env), env.take_failed()));
         let (answer, failed) = self.heed(called)?;
         if !failed.is_empty() {
@@ -87,7 +85,13 @@ impl Block {
         }
     }
 
-    /// Calls the late side of the env; returns `None` if there is none, as while the whole block is lost. A panic loses
+    /// Returns the descriptor of the env's lanes, if they are late and have one.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let Some(BlockEnv::Late(env, _)) = &self.env else { return None };
+        env.descriptor()
+    }
+
+    /// Calls the env if its lanes are late; returns `None` otherwise, as while the whole block is lost. A panic loses
     /// the block.
     pub(crate) fn with_late<T>(&mut self, call: impl FnOnce(&mut dyn LateLanes) -> T) -> Option<T> {
         let called = contain(&mut self.env, |env| env.late().map(call));

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rollhouse_core::limits::{MAX_EPISODE_OPTIONS_BYTES, MAX_LANE_WORDS_BYTES};
 use rollhouse_core::{Interruption, LaneSet, Options, SeedSchedule, Start, panic_message};
-use rollhouse_env::{BatchEnv, Image, ImageSize, RenderError, StateError};
+use rollhouse_env::{BlockEnv, Image, ImageSize, RenderError, StateError};
 
 use super::Block;
 use super::containing::{Called, contain, discard};
@@ -16,7 +16,7 @@ use crate::words::LaneWords;
 pub(crate) struct Remade {
     options: Vec<Options>,
     /// The new env; `None` while the whole block is lost.
-    env: Option<Box<dyn BatchEnv>>,
+    env: Option<BlockEnv>,
 }
 
 impl Block {
@@ -177,7 +177,7 @@ impl Block {
         &mut self,
         begin: LaneSet,
         options: Vec<Options>,
-        env: Box<dyn BatchEnv>,
+        env: BlockEnv,
     ) -> Result<Remade, OptionsError> {
         if self.env.is_none() {
             return Ok(Remade { options, env: None });
@@ -244,7 +244,7 @@ impl Block {
     }
 
     /// Takes the env out of a block that has done nothing, whose lanes go on in another engine.
-    pub(crate) fn take_env(&mut self) -> Option<Box<dyn BatchEnv>> {
+    pub(crate) fn take_env(&mut self) -> Option<BlockEnv> {
         self.env.take()
     }
 
@@ -306,7 +306,7 @@ impl Block {
     }
 
     /// Asks the env of a lane for something; returns `None` if the lane is lost, before or by it.
-    fn ask_lane<T>(&mut self, lane: usize, ask: impl FnOnce(&mut dyn BatchEnv) -> T) -> Option<T> {
+    fn ask_lane<T>(&mut self, lane: usize, ask: impl FnOnce(&mut BlockEnv) -> T) -> Option<T> {
         if self.is_lost(lane) {
             return None;
         }

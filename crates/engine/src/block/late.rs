@@ -43,10 +43,11 @@ pub(super) struct UnderWay {
     pub(super) reports: Option<Box<RowReports>>,
     /// Times that a lane may be under way.
     deadlines: LaneDeadlines,
-    /// Time at which lanes were last posted.
-    stirred: Instant,
-    /// Time after that at which the recording is handed over if lanes are still waited for.
-    hand_over_after: Duration,
+    /// Time as the block is given it.
+    now: Instant,
+    /// Time at which lanes were last posted, and the time after that at which the recording is handed over if lanes are
+    /// still waited for.
+    stirred: (Instant, Duration),
 }
 
 /// When a lane was posted, and the version of the policy that chose its action.
@@ -57,8 +58,9 @@ struct Posted {
 }
 
 impl UnderWay {
-    pub(super) fn new(action: &ColumnSpec, lanes: usize, deadlines: LaneDeadlines) -> Self {
-        let never = Posted { at: Instant::now(), version: 0 };
+    /// Makes one at the time `now`, of that many lanes, none of which is doing anything.
+    pub(super) fn new(action: &ColumnSpec, lanes: usize, (deadlines, now): (LaneDeadlines, Instant)) -> Self {
+        let never = Posted { at: now, version: 0 };
         Self {
             stepping: LaneSet::NONE,
             resetting: LaneSet::NONE,
@@ -73,8 +75,8 @@ impl UnderWay {
             posted_apart: [never; BLOCK_LANES],
             reports: None,
             deadlines,
-            stirred: never.at,
-            hand_over_after: HAND_OVER_AFTER,
+            now,
+            stirred: (now, HAND_OVER_AFTER),
         }
     }
 
@@ -91,7 +93,7 @@ impl UnderWay {
 
     /// Notes that `lanes` are posted.
     fn post(&mut self, lanes: LaneSet, posted: Posted) {
-        (self.stirred, self.hand_over_after) = (posted.at, HAND_OVER_AFTER);
+        self.stirred = (posted.at, HAND_OVER_AFTER);
         if self.lanes().is_empty() {
             (self.together, self.apart) = (posted, LaneSet::NONE);
         } else {
@@ -170,6 +172,13 @@ impl UnderWay {
 }
 
 impl Block {
+    /// Gives the block the time, by which it decides from now on. It reads no clock.
+    pub(crate) fn note_time(&mut self, now: Instant) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.now = now;
+        }
+    }
+
     /// Posts a step of every lane. Rows of lanes that do not move repeat the frame before.
     pub(crate) fn post_frame(&mut self, rows: &mut Rows<'_>, turn: Turn) {
         rows.with_block(&self.lanes.rows().clone(), |columns| {
@@ -220,7 +229,8 @@ impl Block {
         // Rows of lanes that are not under way may be anything.
         let copied = if frame { self.lanes.all() } else { stepped };
         copy_rows(&mut Arc::make_mut(&mut under_way.actions).as_mut(), actions, copied, self.lanes.count());
-        under_way.post(stepped | reset, Posted { at: Instant::now(), version: turn.policy_version });
+        let posted = Posted { at: under_way.now, version: turn.policy_version };
+        under_way.post(stepped | reset, posted);
         under_way.frame = frame;
         under_way.ready |= subset & !(stepped | reset);
         under_way.stepping |= stepped;
@@ -241,7 +251,7 @@ impl Block {
     pub(super) fn post_resets(&mut self, lanes: LaneSet, columns: &BlockRows<'_, '_>) {
         let Some(under_way) = &mut self.under_way else { return };
         // No action begins them.
-        under_way.post(lanes, Posted { at: Instant::now(), version: 0 });
+        under_way.post(lanes, Posted { at: under_way.now, version: 0 });
         under_way.renewing |= lanes;
         lanes.into_iter().for_each(|lane| under_way.rewards[lane] = columns.rewards[lane]);
         self.post_to_env(LaneSet::NONE, lanes);
@@ -272,7 +282,7 @@ impl Block {
                 if (lanes & !collected.lanes()).is_empty() {
                     return collected;
                 }
-                let now = Instant::now();
+                let now = under_way.now;
                 let overdue = under_way.overdue(now) & !collected.lanes();
                 if !overdue.is_empty() {
                     let connecting = overdue & env.connecting();
@@ -409,37 +419,29 @@ impl Block {
         self.under_way.as_ref().and_then(|under_way| under_way.due())
     }
 
+    /// Returns whether rows are complete that were not taken.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.under_way.as_ref().is_some_and(|under_way| !under_way.ready.is_empty())
+    }
+
     /// Returns the time at which the block hands over what it has recorded, if its lanes are still waited for then; `None` if
     /// none is under way or nothing is recorded.
     pub(crate) fn hand_over_at(&self) -> Option<Instant> {
         let under_way = self.under_way.as_ref().filter(|under_way| !under_way.lanes().is_empty())?;
-        self.recorder.is_some().then(|| under_way.stirred + under_way.hand_over_after)
+        self.recorder.is_some().then(|| under_way.stirred.0 + under_way.stirred.1)
     }
 
     /// Hands over what the block has recorded, if it is time.
-    pub(crate) fn hand_over_if_due(&mut self, now: Instant) {
+    pub(crate) fn hand_over_if_due(&mut self) {
+        let Some(now) = self.under_way.as_ref().map(|under_way| under_way.now) else { return };
         if self.hand_over_at().is_none_or(|at| at > now) {
             return;
         }
-        let since = self.under_way.as_ref().map_or(now, |under_way| under_way.stirred);
+        let since = self.under_way.as_ref().map_or(now, |under_way| under_way.stirred.0);
         let paused = now.saturating_duration_since(since);
         let stays = self.hand_over(paused);
         if let Some(under_way) = &mut self.under_way {
-            under_way.hand_over_after = if stays { HAND_OVER_REST_AFTER } else { paused + HAND_OVER_AFTER };
-        }
-    }
-
-    /// Waits until all lanes of the block have finished, and accounts for them.
-    pub(super) fn settle(&mut self, columns: &mut BlockRows<'_, '_>, turn: Turn, laps: &mut Laps) {
-        loop {
-            self.with_late(|env| env.flush());
-            self.collect_columns(columns, turn, laps);
-            let Some(due) = self.due() else { break };
-            self.with_late(|env| env.flush());
-            self.with_late(|env| env.wait(due));
-        }
-        if let Some(under_way) = &mut self.under_way {
-            under_way.ready = LaneSet::NONE;
+            under_way.stirred.1 = if stays { HAND_OVER_REST_AFTER } else { paused + HAND_OVER_AFTER };
         }
     }
 }
@@ -485,7 +487,7 @@ mod tests {
         };
         let lanes = |lanes: &[usize]| lanes.iter().copied().collect::<LaneSet>();
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut under_way = UnderWay::new(&action, 8, LaneDeadlines::both(2 * second));
+        let mut under_way = UnderWay::new(&action, 8, (LaneDeadlines::both(2 * second), start));
         let mut post = |posted: LaneSet, at: u32, version: u64| {
             under_way.post(posted, Posted { at: start + at * second, version });
             under_way.stepping |= posted;
@@ -510,8 +512,8 @@ mod tests {
         let (path, shape, names) = (String::new(), Vec::new(), Vec::new());
         let action = ColumnSpec { path, dtype: DType::I64, shape, names, role: Role::Action };
         let times = LaneDeadlines { step: second(1), reset: second(3600), ..LaneDeadlines::default() };
-        let mut under_way = UnderWay::new(&action, 3, times);
         let begun = Instant::now();
+        let mut under_way = UnderWay::new(&action, 3, (times, begun));
         let lane = LaneSet::one;
         assert_eq!(under_way.due(), None);
         under_way.post(lane(0) | lane(1), Posted { at: begun, version: 0 });

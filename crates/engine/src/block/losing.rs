@@ -40,7 +40,7 @@ impl Block {
             return;
         }
         let back = match &mut self.env {
-            Some(env) => self.maker.revive(env.as_mut(), due),
+            Some(env) => self.maker.revive(env, due),
             None => self.remake(),
         };
         let coming = self.with_late(|env| env.coming()).unwrap_or_default() & due & !back;
@@ -67,6 +67,11 @@ impl Block {
             self.restart(since_start);
             self.show();
         }
+    }
+
+    /// Returns when [`Block::restart_now`] has something to do next by itself.
+    pub(crate) fn restart_at(&self) -> Option<Duration> {
+        self.restarts.next_due()
     }
 
     /// Makes the whole block anew. Its new generators are seeded from each lane's last start and episode

@@ -1,10 +1,12 @@
 //! Replays what a block's lanes did elsewhere, so that they can go on from there.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::slice;
 
 use rollhouse_arena::Rows;
 use rollhouse_core::{ColumnData, DType, Interruption, LaneSet, OptionValue, PastEvent, SeedSchedule, Start};
 
+use super::settle;
 use super::{Block, Turn, keep_observations, show_rest};
 use crate::options::{OptionsError, with_values};
 use crate::past::ResumeError;
@@ -200,10 +202,8 @@ impl Block {
         if self.restarts.lost().has(lane) {
             return Err(ResumeError::Crashed { lane: self.lanes.row(lane), number });
         }
-        rows.with_block(&self.lanes.rows().clone(), |columns| {
-            self.reset_env(bit, columns);
-            self.settle(columns, turn, &mut Laps::start(false));
-        });
+        rows.with_block(&self.lanes.rows().clone(), |columns| self.reset_env(bit, columns));
+        settle(slice::from_mut(self), rows, turn, &mut Laps::start(false), None);
         if !self.restarts.lost().has(lane) {
             return Ok(());
         }
@@ -242,6 +242,13 @@ impl Block {
         self.standing.waiting |= bit & !self.restarts.lost();
         if held {
             self.standing.held |= bit;
+        }
+    }
+
+    /// Sets the number of the episode with which each lane begins, by its row.
+    pub(crate) fn begin_with(&mut self, number: &dyn Fn(usize) -> u64) {
+        for lane in self.lanes.all() {
+            self.count_from(lane, number(self.lanes.row(lane)));
         }
     }
 

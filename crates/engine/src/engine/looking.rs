@@ -6,7 +6,9 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Interruption, LaneSet};
 
 use super::Engine;
+use crate::block::Block;
 use crate::error::StepError;
+use crate::first_done::Received;
 use crate::glance::Glance;
 use crate::words::LaneWords;
 
@@ -54,6 +56,12 @@ impl Engine {
         self.status.iter().map(|status| status.lost().len()).sum()
     }
 
+    /// Returns the newest row of a late lane while others are sent and not received; `None` if it is itself, or none is.
+    pub fn row_beside(&mut self, lane: usize) -> Option<Received> {
+        let beside = self.outstanding() > 0 && !self.is_outstanding(lane);
+        if beside && self.crews.own.late { self.crews.own.row(lane) } else { None }
+    }
+
     /// Notes from now on the starts of those lanes' episodes, and of no others. The generator is read once for each of
     /// their episodes.
     ///
@@ -79,6 +87,20 @@ impl Engine {
             let here = lanes.iter().filter(|lane| rows.contains(lane));
             block.watch(here.map(|lane| lane % BLOCK_LANES).collect());
         })
+    }
+
+    /// Returns a view of each lane as it is now, without state, hash and position. Late lanes that were sent stay so.
+    ///
+    /// # Errors
+    /// [`StepError::Hung`]; [`StepError::LaneOutstanding`] while any lane is sent, unless lanes are late.
+    pub fn glances(&mut self) -> Result<Vec<Glance>, StepError> {
+        if let Some(blocks) = self.blocks_beside() {
+            let of_block = |block: &Block| {
+                (0..block.rows().len()).map(|lane| block.glance_beside(lane)).collect::<Vec<_>>()
+            };
+            return Ok(blocks.iter().flat_map(of_block).collect());
+        }
+        self.each_lane(0..self.lanes(), |block, lane| block.glance_beside(lane))
     }
 
     /// Returns a view of a lane as it is now; without state, hash and position while other lanes are sent that are late.

@@ -84,6 +84,22 @@ impl Engine {
         error.map_or(Ok(()), Err)
     }
 
+    /// Has the lane of each row begin with that episode, of an engine that has done nothing yet. Where each episode has a seed of
+    /// its own, the lanes then play what they would have played after those before.
+    ///
+    /// # Errors
+    /// [`StepError::Begun`] after the first reset, [`StepError::Hung`].
+    pub fn begin_with(
+        &mut self,
+        number: impl Fn(usize) -> u64 + Send + Sync + 'static,
+    ) -> Result<(), StepError> {
+        self.lockstep()?;
+        if self.stage != Stage::New {
+            return Err(StepError::Begun);
+        }
+        self.on_blocks(false, move |block, _| block.begin_with(&number))
+    }
+
     /// Checks the events and sorts them by block.
     fn sort_past(&self, past: Vec<Past>) -> Result<Vec<Option<BlockPast>>, ResumeError> {
         let elements = self.action.elements();

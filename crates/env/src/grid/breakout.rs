@@ -18,7 +18,8 @@ use super::game::{BOTTOM, BRICK_ROWS, Game, Move, SIDE, STATE};
 use crate::bounds::float;
 use crate::scene::Scene;
 use crate::{
-    BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, MakeError, RenderError, StateError,
+    BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, LaneBlock, MakeError, RenderError,
+    StateError,
 };
 
 /// Makes the registry's entry for the env.
@@ -111,7 +112,7 @@ fn sticky(lane: usize, options: &Options) -> Result<f64, MakeError> {
     }
 }
 
-impl BatchEnv for Breakout {
+impl LaneBlock for Breakout {
     fn lanes(&self) -> usize {
         self.games.len()
     }
@@ -133,6 +134,31 @@ impl BatchEnv for Breakout {
         Ok(())
     }
 
+    fn state_hash(&self, lane: usize) -> u32 {
+        self.games[lane].hash()
+    }
+
+    fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
+        Ok(self.games[lane].to_state().to_vec())
+    }
+
+    fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        let state = state.try_into().map_err(|_| StateError::Length { given: state.len(), wanted: STATE })?;
+        self.games[lane] =
+            Game::from_state(state).map_err(|index| StateError::Value { index, given: state[index] })?;
+        Ok(())
+    }
+
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        Ok(Game::picture(&self.games[lane], size))
+    }
+
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        Ok(Game::text(&self.games[lane], columns))
+    }
+}
+
+impl BatchEnv for Breakout {
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
         let images = images(obs, self.lanes());
         for lane in lanes & LaneSet::first(self.games.len()) {
@@ -161,29 +187,6 @@ impl BatchEnv for Breakout {
             draw(game, image);
         }
         ended
-    }
-
-    fn state_hash(&self, lane: usize) -> u32 {
-        self.games[lane].hash()
-    }
-
-    fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
-        Ok(self.games[lane].to_state().to_vec())
-    }
-
-    fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
-        let state = state.try_into().map_err(|_| StateError::Length { given: state.len(), wanted: STATE })?;
-        self.games[lane] =
-            Game::from_state(state).map_err(|index| StateError::Value { index, given: state[index] })?;
-        Ok(())
-    }
-
-    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
-        Ok(Game::picture(&self.games[lane], size))
-    }
-
-    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
-        Ok(Game::text(&self.games[lane], columns))
     }
 }
 

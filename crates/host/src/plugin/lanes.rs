@@ -91,6 +91,12 @@ impl BlockLanes {
         Some(layout.slot(memory, at, self.index))
     }
 
+    /// Returns whether the block is done with its command; `None` if it has none.
+    pub(super) fn is_done(&self, layout: &Layout, memories: Memories<'_>) -> Option<bool> {
+        let (command, _) = self.under_way?;
+        Some(self.slot(layout, memories).is_some_and(|slot| slot.is_done(command)))
+    }
+
     /// Notes that the lanes are there for the first time.
     pub(super) fn begin(&mut self) {
         self.lost = LaneSet::NONE;

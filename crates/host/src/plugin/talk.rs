@@ -11,12 +11,8 @@ use rollhouse_core::{EnvSpec, Options};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Kinds of commands, in the low bits of their codes.
-pub(super) const WORK: u64 = 1;
-pub(super) const ASK: u64 = 2;
-pub(super) const CLOSE: u64 = 3;
-/// Bits of a code that say its kind; the others are the command's number.
-pub(super) const KIND_BITS: u32 = 8;
+/// Kind of a command beside those of every protocol: a question about a block.
+pub(super) const ASK: u64 = 3;
 
 /// First message to a worker.
 #[derive(Debug, Serialize, Deserialize)]

@@ -11,12 +11,11 @@ use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, open_regular, panic
 use rollhouse_env::{BatchEnv, BlockStep, CallError, Ended, EnvEntry, ImageSize, MakeError};
 
 use super::slot::{Done, Layout, Order, Slot};
-use super::talk::{
-    ASK, Answer, BlockAnswer, CLOSE, Described, Hello, KIND_BITS, Lanes, Question, WORK, What, heard, said,
-};
+use super::talk::{ASK, Answer, BlockAnswer, Described, Hello, Lanes, Question, What, heard, said};
 use crate::error::LinkError;
 use crate::hashing::hash_bytes;
 use crate::link::Link;
+use crate::pool::{CLOSE, KIND_BITS, WORK};
 
 /// Steps the lanes of a plug-in for the process `host`, which started this one. This is what the program of a
 /// [`PluginHost`](crate::PluginHost) calls, and all that it does: the plug-in's code may do anything to the process.

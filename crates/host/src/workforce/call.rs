@@ -6,9 +6,9 @@ use rollhouse_env::{CallError, Image, ImageSize, RenderError};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::own::Outstanding;
-use super::{Stage, Workforce};
+use super::{LaneMessages, LaneProtocol, Stage};
 use crate::host::Until;
+use crate::pool::WorkerPool;
 use crate::supervisor::WorkerState;
 
 /// A call, as a worker is told it.
@@ -30,7 +30,7 @@ struct RenderMessage {
 /// What a worker answers.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Heard {
+enum CallAnswer {
     /// The env's answer.
     Answer(String),
     /// The env refuses, and has changed nothing.
@@ -39,129 +39,108 @@ enum Heard {
     Lost(String),
 }
 
-impl Workforce {
-    /// Calls a method of a lane's env, none of whose worker's lanes is under way, and waits for the answer. A worker that
-    /// does not give it within the time of a call is ended.
-    pub(crate) fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
-        let told = CallMessage { lane: self.lanes[lane].index, method, payload };
-        let heard = self.ask(lane, CALL_LANE, &told).ok_or(CallError::Lost)?;
-        self.take_answer(lane, &heard)
-    }
+/// Calls a method of a lane's env, none of whose worker's lanes is under way, and waits for the answer. A worker that
+/// does not give it within the time of a call is ended.
+pub(super) fn call<M: LaneMessages>(
+    pool: &mut WorkerPool<LaneProtocol<M>>,
+    lane: usize,
+    method: &str,
+    payload: &str,
+) -> Result<String, CallError> {
+    let message = CallMessage { lane: pool.protocol.lanes[lane].index, method, payload };
+    let answer = ask(pool, lane, CALL_LANE, &message).ok_or(CallError::Lost)?;
+    take_answer(pool, lane, &answer)
+}
 
-    /// Has a lane's env draw itself, as [`Workforce::call`] has it called. An env that fails in it is not lost by that.
-    pub(crate) fn render(&mut self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
-        let told = RenderMessage { lane: self.lanes[lane].index };
-        let heard = self.ask(lane, RENDER_LANE, &told).ok_or(RenderError::Lost)?;
-        let image = drawn(&heard);
-        if image.is_none() {
-            let said = String::from_utf8_lossy(&heard[..heard.len().min(MAX_SAID)]);
-            warn!(lane, %said, "an env does not draw itself");
-        }
-        image.ok_or(RenderError::Unsupported)?.scaled(size)
+/// Has a lane's env draw itself, as [`call`] has it called. An env that fails in it is not lost by that.
+pub(super) fn render<M: LaneMessages>(
+    pool: &mut WorkerPool<LaneProtocol<M>>,
+    lane: usize,
+    size: ImageSize,
+) -> Result<Image, RenderError> {
+    let message = RenderMessage { lane: pool.protocol.lanes[lane].index };
+    let answer = ask(pool, lane, RENDER_LANE, &message).ok_or(RenderError::Lost)?;
+    let image = drawn(&answer);
+    if image.is_none() {
+        let words = String::from_utf8_lossy(&answer[..answer.len().min(MAX_SAID)]);
+        warn!(lane, %words, "an env does not draw itself");
     }
+    image.ok_or(RenderError::Unsupported)?.scaled(size)
+}
 
-    /// Fetches the picture that a lane's worker has made of its last row, as a PNG file. A worker that is busy with other lanes
-    /// for longer than a moment is left alone: then there is none.
-    pub(super) fn fetch_picture(&mut self, lane: usize) -> Option<Vec<u8>> {
-        let (worker, deadline) = (self.lanes[lane].worker, Instant::now() + PICTURE_PATIENCE);
-        self.lanes[lane].painted = false;
-        while self.host.state(worker) == WorkerState::Busy {
-            self.pump();
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.host.wait(Until::AnyEvent, Some(left)).is_err() {
-                return None;
-            }
-            self.pump();
-        }
-        let told = RenderMessage { lane: self.lanes[lane].index };
-        let packed = self.ask(lane, PAINTED_LANE, &told)?;
-        packed.starts_with(PNG).then_some(packed)
-    }
-
-    /// Gives a lane's worker a command that is about this lane alone, and waits for the answer; `None` if the lane is lost,
-    /// before or by it.
-    fn ask(&mut self, lane: usize, code: u64, told: &impl Serialize) -> Option<Vec<u8>> {
-        let worker = self.lanes[lane].worker;
-        let time = self.deadlines().call;
-        let deadline = Instant::now() + time;
-        let idle = |workforce: &Self| workforce.host.state(worker) == WorkerState::Idle;
-        if !self.wait_for_worker(worker, deadline, idle) || self.lanes[lane].stage != Stage::Ready {
+/// Fetches the picture that a lane's worker has made of its last row, as a PNG file. A worker that is busy with other lanes
+/// for longer than a moment is left alone: then there is none.
+pub(super) fn fetch_picture<M: LaneMessages>(
+    pool: &mut WorkerPool<LaneProtocol<M>>,
+    lane: usize,
+) -> Option<Vec<u8>> {
+    let (worker, deadline) = (pool.protocol.lanes[lane].worker, Instant::now() + PICTURE_PATIENCE);
+    while pool.host.state(worker) == WorkerState::Busy {
+        pool.pump();
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || pool.host.wait(Until::AnyEvent, Some(left)).is_err() {
             return None;
         }
+        pool.pump();
+    }
+    let message = RenderMessage { lane: pool.protocol.lanes[lane].index };
+    let packed = ask(pool, lane, PAINTED_LANE, &message)?;
+    packed.starts_with(PNG).then_some(packed)
+}
+
+/// Gives a lane's worker a command that is about this lane alone, and waits for the answer; `None` if the lane is lost,
+/// before or by it.
+fn ask<M: LaneMessages>(
+    pool: &mut WorkerPool<LaneProtocol<M>>,
+    lane: usize,
+    code: u64,
+    message: &impl Serialize,
+) -> Option<Vec<u8>> {
+    let (worker, time) = (pool.protocol.lanes[lane].worker, pool.deadlines().call);
+    pool.ask(worker, code, time, |pool| {
+        let ready = pool.protocol.lanes[lane].stage == Stage::Ready;
         // Nothing in it can fail to be written.
-        let told = serde_json::to_vec(told).unwrap_or_default();
-        if let Err(error) = self.host.post(worker, code, &told, Some(time + GIVE_UP_GRACE)) {
-            warn!(worker, %error, "a worker cannot be given a call");
-            self.end_worker(worker, true);
-            return None;
-        }
-        (self.staff[worker].asked, self.staff[worker].heard) = (Outstanding::Lane, None);
-        if !self.wait_for_worker(worker, deadline, |workforce| workforce.staff[worker].heard.is_some()) {
-            return None;
-        }
-        self.staff[worker].heard.take()
-    }
+        ready.then(|| serde_json::to_vec(message).unwrap_or_default())
+    })
+}
 
-    /// Waits until something holds of a worker that is there; ends the worker if it takes too long. Returns whether it
-    /// holds.
-    fn wait_for_worker(&mut self, worker: usize, deadline: Instant, holds: impl Fn(&Self) -> bool) -> bool {
-        loop {
-            self.pump();
-            if !self.staff[worker].up {
-                return false;
-            }
-            if holds(self) {
-                return true;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let why = self.deadlines().why_not_called();
-                self.fail_lanes(worker, true, &why);
-                self.end_worker(worker, false);
-                return false;
-            }
-            if let Err(error) = self.host.wait(Until::AnyEvent, Some(left)) {
-                warn!(%error, "workers cannot be looked after");
-                return false;
-            }
+fn take_answer<M: LaneMessages>(
+    pool: &mut WorkerPool<LaneProtocol<M>>,
+    lane: usize,
+    answer: &[u8],
+) -> Result<String, CallError> {
+    let words = match serde_json::from_slice(answer) {
+        Ok(CallAnswer::Refused(message)) => return Err(CallError::Refused { message }),
+        Ok(CallAnswer::Answer(answer)) => match follow_generator(pool, lane) {
+            true => return Ok(answer),
+            false => "its generator is none that can have come of the lane's".to_owned(),
+        },
+        Ok(CallAnswer::Lost(words)) => words,
+        Err(error) => {
+            let worker = pool.protocol.lanes[lane].worker;
+            warn!(worker, %error, "a worker's answer to a call makes no sense");
+            pool.end_worker(worker, true);
+            return Err(CallError::Lost);
         }
+    };
+    if !M::SPEAKS {
+        warn!(lane, words, "an env failed in a call; the lane is lost");
     }
+    let lane = &mut pool.protocol.lanes[lane];
+    match bytes_of(&words).filter(|_| M::SPEAKS) {
+        Some(raised) => lane.talk.fail(raised),
+        None => lane.talk.end(false, &words),
+    }
+    (lane.stage, lane.anew) = (Stage::LOST, true);
+    Err(CallError::Lost)
+}
 
-    fn take_answer(&mut self, lane: usize, heard: &[u8]) -> Result<String, CallError> {
-        let words = match serde_json::from_slice(heard) {
-            Ok(Heard::Refused(message)) => return Err(CallError::Refused { message }),
-            Ok(Heard::Answer(answer)) => match self.follow_generator(lane) {
-                true => return Ok(answer),
-                false => "its generator is none that can have come of the lane's".to_owned(),
-            },
-            Ok(Heard::Lost(words)) => words,
-            Err(error) => {
-                let worker = self.lanes[lane].worker;
-                warn!(worker, %error, "a worker's answer to a call makes no sense");
-                self.end_worker(worker, true);
-                return Err(CallError::Lost);
-            }
-        };
-        let own = self.own.is_some();
-        if !own {
-            warn!(lane, words, "an env failed in a call; the lane is lost");
-        }
-        let lane = &mut self.lanes[lane];
-        match bytes_of(&words).filter(|_| own) {
-            Some(raised) => lane.talk.fail(raised),
-            None => lane.talk.end(false, &words),
-        }
-        (lane.stage, lane.anew) = (Stage::LOST, true);
-        Err(CallError::Lost)
-    }
-
-    /// Follows the generator of a lane whose worker tells where it stands: a call may have drawn from it.
-    fn follow_generator(&mut self, lane: usize) -> bool {
-        let Self { host, record, lanes, .. } = self;
-        let lane = &mut lanes[lane];
-        let its = lane.record(record, host.memories());
-        its.zip(lane.exact.as_mut()).is_none_or(|(its, exact)| exact.follow(its).is_ok())
-    }
+/// Follows the generator of a lane whose worker reports where it stands: a call may have drawn from it.
+fn follow_generator<M: LaneMessages>(pool: &mut WorkerPool<LaneProtocol<M>>, lane: usize) -> bool {
+    let LaneProtocol { record, lanes, .. } = &mut pool.protocol;
+    let lane = &mut lanes[lane];
+    let its = lane.record(record, pool.host.memories());
+    its.zip(lane.exact.as_mut()).is_none_or(|(its, exact)| exact.follow(its).is_ok())
 }
 
 /// Reads the picture that a worker gives: columns and rows, u32 each, and three bytes a pixel. `None` if it is none.
@@ -196,6 +175,3 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// Most bytes that are shown of what is no picture.
 const MAX_SAID: usize = 1024;
-
-/// Time that the host has beside that of a call: the one who waits for the answer says why the worker is ended.
-const GIVE_UP_GRACE: Duration = Duration::from_secs(2);

@@ -11,7 +11,7 @@ use crate::worker_slot::Memories;
 
 /// What is known of a lane.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     pub(super) worker: usize,
     /// Number of the lane in its worker.
     pub(super) index: usize,
@@ -106,6 +106,21 @@ impl Lane {
         Some(record.lane(memory, at, self.index))
     }
 
+    /// Returns whether there is something to collect of which no worker has to say more.
+    pub(super) const fn is_known(&self) -> bool {
+        matches!(self.stage, Stage::Failing { .. } | Stage::Ahead)
+    }
+
+    /// Returns whether the lane is under way and its row is there. One that says more with its worker's answer is not
+    /// there before that.
+    pub(super) fn has_answered(&self, record: &Record, memories: Memories<'_>) -> bool {
+        let Stage::UnderWay(wanted) = self.stage else { return false };
+        self.record(record, memories).is_some_and(|its| {
+            let answer = its.number();
+            answer >> 8 == wanted && answer & SAYS_LATER == 0
+        })
+    }
+
     /// Gives the next reset a seed.
     pub(super) fn seed(&mut self, seed: u64) {
         (self.seed, self.position) = (Some(seed), Start::seeded(seed));
@@ -139,6 +154,14 @@ impl Lane {
             (Some(exact), None) => exact.renew(),
             (None, None) => self.seed = Some(seed_at(self.position)),
         }
+    }
+
+    /// Notes that the lane's env failed; what it `speaks` of its row is why. It is made anew then.
+    pub(super) fn fail(&mut self, speaks: bool) {
+        if speaks {
+            self.talk.raised();
+        }
+        (self.stage, self.anew) = (Stage::LOST, !self.orphaned);
     }
 
     /// Notes that the lane is lost for what it wrote; its env is made anew then.

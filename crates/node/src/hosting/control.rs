@@ -5,7 +5,6 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use rollhouse_core::cut_text;
 use rollhouse_wire::limits::MAX_DETAIL_BYTES;
 use rollhouse_wire::{EndCause, Incarnation, SessionEnd, SessionId};
@@ -26,12 +25,17 @@ pub(crate) struct SessionControl {
     id: SessionId,
     incarnation: Incarnation,
     pub(crate) handle: SessionHandle,
-    /// Why it is to end, once it has begun to.
-    wanted: watch::Sender<Option<Gone>>,
-    /// The call that asked for the end, to which the line about it belongs.
-    asked_by: Mutex<Span>,
-    /// Its end, once that was told.
-    end: watch::Sender<Option<SessionEnd>>,
+    stage: watch::Sender<Stage>,
+}
+
+/// The stage that a session has come to, as it is published.
+#[derive(Debug)]
+enum Stage {
+    Open,
+    /// It is to end for this reason; the line about its end belongs to the call that asked for it.
+    Ending(Gone, Span),
+    /// Its end was told.
+    Over(Box<SessionEnd>),
 }
 
 impl SessionControl {
@@ -40,21 +44,32 @@ impl SessionControl {
         (id, incarnation): (SessionId, Incarnation),
         handle: SessionHandle,
     ) -> Arc<Self> {
-        let (wanted, end) = (watch::Sender::new(None), watch::Sender::new(None));
-        let (hosting, asked_by) = (Arc::downgrade(hosting), Mutex::new(Span::none()));
-        Arc::new(Self { hosting, id, incarnation, handle, wanted, asked_by, end })
+        let (hosting, stage) = (Arc::downgrade(hosting), watch::Sender::new(Stage::Open));
+        Arc::new(Self { hosting, id, incarnation, handle, stage })
     }
 
     /// Has the actor end the session, which has begun to end in the table.
     pub(super) fn ask_to_end(&self, gone: Gone) {
-        *self.asked_by.lock() = Span::current();
-        self.wanted.send_replace(Some(gone));
+        self.stage.send_if_modified(|stage| {
+            let is_on = !matches!(stage, Stage::Over(_));
+            if is_on {
+                *stage = Stage::Ending(gone, Span::current());
+            }
+            is_on
+        });
+    }
+
+    /// Returns why it is to end, once it was asked to.
+    fn asked(&self) -> Option<Gone> {
+        if let Stage::Ending(gone, _) = &*self.stage.borrow() { Some(gone.clone()) } else { None }
     }
 
     /// Waits until the session has ended, and returns its end. Cancellation-safe.
     pub(super) async fn ended(&self) -> Option<SessionEnd> {
+        let mut stages = self.stage.subscribe();
         // The sender is here.
-        self.end.subscribe().wait_for(Option::is_some).await.ok().and_then(|end| end.clone())
+        let over = stages.wait_for(|stage| matches!(stage, Stage::Over(_))).await.ok()?;
+        if let Stage::Over(end) = &*over { Some((**end).clone()) } else { None }
     }
 
     /// Controls the session to its end. An actor that goes on after another ends again what that had not ended.
@@ -84,13 +99,12 @@ impl SessionControl {
     /// Waits until the session is to end. One that plays by itself ends when its thread does, and says why.
     async fn wanted(&self) -> Gone {
         let SessionHandle::Collecting(collecting) = &self.handle else {
-            let mut wanted = self.wanted.subscribe();
             // The sender is here.
-            let wanted = wanted.wait_for(Option::is_some).await.ok().and_then(|gone| gone.clone());
-            return wanted.unwrap_or_else(unwatched);
+            drop(self.stage.subscribe().wait_for(|stage| !matches!(stage, Stage::Open)).await);
+            return self.asked().unwrap_or_else(unwatched);
         };
         let exit = collecting.stepping.watch().await;
-        let asked = self.wanted.borrow().as_ref().map_or(EndCause::Closed, |gone| gone.cause);
+        let asked = self.asked().map_or(EndCause::Closed, |gone| gone.cause);
         let gone = gone_by(&exit, asked);
         self.begin_end(gone.cause);
         gone
@@ -106,7 +120,10 @@ impl SessionControl {
     /// Notes the end in the table, from which the coordinator is told of it.
     fn tell(&self, hosting: &Hosting, Gone { cause, detail }: Gone) {
         let why = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-        let asked_by = self.asked_by.lock().clone();
+        let asked_by = match &*self.stage.borrow() {
+            Stage::Ending(_, call) => call.clone(),
+            Stage::Open | Stage::Over(_) => Span::none(),
+        };
         asked_by.in_scope(|| {
             info!(cause = cause.word(), "session {} has ended: {}{why}", self.id, cause.word());
         });
@@ -121,7 +138,7 @@ impl SessionControl {
         let end = SessionEnd { session, incarnation, cause, detail, done, report: None, unreached };
         table.ended(hosting.now(), end.clone());
         drop(table);
-        self.end.send_replace(Some(end));
+        self.stage.send_replace(Stage::Over(Box::new(end)));
     }
 
     /// Ends the session if its lease is over. Somebody who watches a recorded episode keeps it.
@@ -168,14 +185,14 @@ impl Supervised for SessionControl {
     }
 
     fn is_over(&self) -> bool {
-        self.end.borrow().is_some()
+        matches!(*self.stage.borrow(), Stage::Over(_))
     }
 
     fn give_up(&self) {
         self.begin_end(EndCause::Failed);
         self.handle.cut_off();
         let cut_short = |gone: Gone| Gone { detail: "its end was cut short".to_owned(), ..gone };
-        let gone = self.wanted.borrow().clone().map_or_else(unwatched, cut_short);
+        let gone = self.asked().map_or_else(unwatched, cut_short);
         if let Some(hosting) = self.hosting.upgrade().filter(|_| !self.is_over()) {
             self.tell(&hosting, gone);
         }

@@ -22,7 +22,7 @@ use crate::plan::SessionPlan;
 use crate::replay_session::ReplaySession;
 use crate::session_handle::{Collecting, SessionHandle};
 use crate::session_places::claimant;
-use crate::stepping::Stepping;
+use crate::stepping::{Steppers, Stepping};
 use crate::urgency::Urgency;
 use crate::{Cancel, Gone};
 
@@ -148,8 +148,12 @@ impl Hosting {
         cancel: Cancel,
     ) -> Result<SessionHandle, Refusal> {
         if plan.collect.is_some() {
-            let urgency = Urgency::of_rollout(self.table().rollouts_of(open));
-            return self.collecting(&plan, urgency, cancel).map(SessionHandle::Collecting);
+            let by = Steppers::Shared {
+                executor: Arc::clone(&self.executor),
+                owner: claimant(&open.owner, open.operates),
+                urgency: Urgency::of_processes(self.table().rollouts_of(open)),
+            };
+            return self.collecting(&plan, by, cancel).map(SessionHandle::Collecting);
         }
         let layout = FrameLayout::of(plan.entry.spec());
         let places = layout.actions(plan.engine.lanes, true);
@@ -219,11 +223,11 @@ impl Hosting {
         Ok(SessionHandle::Replay(Arc::new(session)))
     }
 
-    /// Returns a session that plays by itself. Its actor starts its thread.
+    /// Returns a session that plays by itself. Its actor starts it.
     fn collecting(
         &self,
         plan: &SessionPlan,
-        urgency: Urgency,
+        by: Steppers,
         cancel: Cancel,
     ) -> Result<Arc<Collecting>, Refusal> {
         let Some(rollout) = plan.rollout(self.settings.deadlines) else {
@@ -231,7 +235,7 @@ impl Hosting {
         };
         let recorder = self.recorder.as_ref().filter(|_| plan.is_recorded());
         let recording = recorder.map(|recorder| plan.record_on(recorder)).transpose()?.map(Arc::new);
-        let stepping = Stepping::new((self.supervision.number(), urgency), rollout, recording, cancel, None);
+        let stepping = Stepping::new(by, rollout, recording, cancel, None);
         Ok(Arc::new(Collecting { stepping, told: Default::default(), entry: Arc::clone(&plan.entry) }))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use rollhouse_core::RunId;
 use rollhouse_env::testing::{Timing, late};
-use rollhouse_env::{EnvEntry, InstructionSet, MakeError};
+use rollhouse_env::{BlockEnv, EnvEntry, InstructionSet, MakeError};
 use rollhouse_wire::{LaneSettings, OpenSession, Secret, pool_id_of};
 
 use crate::Node;
@@ -24,6 +24,7 @@ pub(crate) fn open(env: &str) -> OpenSession {
         lanes: 1,
         pool_lanes: 1,
         replaces: false,
+        resume: None,
         settings: LaneSettings {
             env: env.into(),
             env_kwargs: String::new(),
@@ -141,7 +142,11 @@ fn lanes_that_are_processes_are_made_by_no_thread_that_steps_also_on_a_node_with
     let name = Arc::clone(&made_by);
     let entry = EnvEntry::late(spec, move |options| {
         *name.lock() = std::thread::current().name().map(str::to_owned);
-        simulated.make_blocks_on(InstructionSet::best(), options)
+        let late = |block| match block {
+            BlockEnv::Late(env, _) => env,
+            BlockEnv::Kernel(_) => unreachable!("they are late"),
+        };
+        Ok(simulated.make_blocks_on(InstructionSet::best(), options)?.into_iter().map(late).collect())
     });
     registry.register(entry).unwrap();
     let node = Node::start().unwrap();

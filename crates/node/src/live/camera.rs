@@ -92,9 +92,6 @@ impl Camera {
                 let elements = column.len() / rows;
                 column.slice(row * elements, (row + 1) * elements)
             });
-            let of = |columns: &[ColumnData]| -> Vec<u8> {
-                columns.iter().flat_map(|column| row_bytes(column.as_ref(), row, rows)).collect()
-            };
             if let Some(tape) = &mut filmed.tape {
                 let came = Row {
                     reset: received.reset[row] == 1,
@@ -102,12 +99,11 @@ impl Camera {
                     truncated: received.truncated[row] == 1,
                     reward: received.rewards[row],
                     action,
-                    obs: &|| of(&received.obs),
+                    obs: &|| row_of_all(&received.obs, row, rows),
                 };
                 tape.step(came, same_step);
             }
-            let stepped = received.reset[row] == 0;
-            filmed.sent = Some((of(&received.obs), if stepped { of(&received.infos) } else { Vec::new() }));
+            filmed.sent = Some(received_row(received, row));
         }
         if engine.lost() > 0 {
             self.forget_lost(engine);
@@ -217,7 +213,7 @@ const HOLD_MOVES: u64 = 64;
 #[cold]
 fn tape_of(engine: &mut Engine, filmed: &Filmed) -> Option<Tape> {
     let glance = engine.glance(filmed.lane).ok().filter(|glance| glance.open)?;
-    let obs = obs_of(engine, filmed)?;
+    let (obs, _) = row_of(engine, filmed)?;
     let spec = engine.entry().spec();
     let form = ColumnData::zeros(spec.action_column().dtype, 0);
     let hides_state = spec.source.is_learned() || glance.state.is_none() && engine.outstanding() == 0;
@@ -235,8 +231,7 @@ fn tape_of(engine: &mut Engine, filmed: &Filmed) -> Option<Tape> {
 }
 
 fn frame_of(engine: &mut Engine, filmed: &mut Filmed, picture: bool, moves: u64) -> Option<LaneFrame> {
-    let obs = obs_of(engine, filmed)?;
-    let infos = infos_of(engine, filmed);
+    let (obs, infos) = row_of(engine, filmed)?;
     let glance = engine.glance(filmed.lane).ok()?;
     let keeps_rows = filmed.tape.as_ref().is_some_and(|tape| tape.rows().is_some());
     let picture = if picture && keeps_rows { picture_of(engine, filmed.lane) } else { None };
@@ -284,33 +279,33 @@ fn picture_of(engine: &mut Engine, lane: usize) -> Option<Arc<[u8]>> {
     Frame::pack(&image).ok().map(|frame| frame.bytes().into())
 }
 
-/// Returns the lane's row of each info channel; none where the lane began an episode.
-fn infos_of(engine: &mut Engine, filmed: &Filmed) -> Vec<u8> {
-    if let Some((_, infos)) = &filmed.sent {
-        return infos.clone();
-    }
-    if engine.outstanding() > 0 {
-        // As of the observation.
-        return Vec::new();
-    }
-    let (lane, lanes, count) = (filmed.lane, engine.lanes(), engine.entry().spec().info_channels.len());
-    let Some(frame) = engine.frame().ok().filter(|frame| frame.reset()[lane] == 0) else { return Vec::new() };
-    (0..count).flat_map(|index| row_bytes(frame.info(index), lane, lanes)).collect()
-}
-
-/// Returns the lane's row of each observation column.
-fn obs_of(engine: &mut Engine, filmed: &Filmed) -> Option<Vec<u8>> {
-    if let Some((obs, _)) = &filmed.sent {
-        return Some(obs.clone());
+/// Returns the lane's newest row of each observation column, and of each info channel, both back to back; `None` while the
+/// lane is under way.
+fn row_of(engine: &mut Engine, filmed: &Filmed) -> Option<(Vec<u8>, Vec<u8>)> {
+    if filmed.sent.is_some() {
+        return filmed.sent.clone();
     }
     if engine.outstanding() > 0 {
         // The frame would end what is under way.
-        return None;
+        return engine.row_beside(filmed.lane).map(|row| received_row(&row, 0));
     }
-    let lanes = engine.lanes();
+    let (lane, lanes, count) = (filmed.lane, engine.lanes(), engine.entry().spec().info_channels.len());
     // None before the first reset.
     let frame = engine.frame().ok()?;
-    Some(frame.obs_columns().iter().flat_map(|column| row_bytes(*column, filmed.lane, lanes)).collect())
+    let obs = frame.obs_columns().iter().flat_map(|column| row_bytes(*column, lane, lanes)).collect();
+    let count = if frame.reset()[lane] == 0 { count } else { 0 };
+    Some((obs, (0..count).flat_map(|index| row_bytes(frame.info(index), lane, lanes)).collect()))
+}
+
+/// Returns the observations of a row that was received, and its infos: none where the lane began an episode.
+fn received_row(received: &Received, row: usize) -> (Vec<u8>, Vec<u8>) {
+    let rows = received.lanes.len();
+    let infos = if received.reset[row] == 0 { &received.infos[..] } else { &[] };
+    (row_of_all(&received.obs, row, rows), row_of_all(infos, row, rows))
+}
+
+fn row_of_all(columns: &[ColumnData], row: usize, rows: usize) -> Vec<u8> {
+    columns.iter().flat_map(|column| row_bytes(column.as_ref(), row, rows)).collect()
 }
 
 fn row_bytes(column: ColumnRef<'_>, row: usize, rows: usize) -> Vec<u8> {

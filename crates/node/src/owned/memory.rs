@@ -48,6 +48,7 @@ impl OwnedSession {
     /// # Errors
     /// If the lanes have moved in memory of this process alone, or there is no memory left.
     pub(crate) fn attach_memory(&mut self) -> Result<ServingEnd, Refusal> {
+        self.forget_gathering();
         if self.memory.is_none() {
             if self.begun {
                 let message = "the lanes were stepped over QUIC and cannot be moved into shared memory";
@@ -123,15 +124,22 @@ impl OwnedSession {
                 let partial = asked.mask.contains(&false);
                 let mask = if partial { asked.mask } else { Vec::new() };
                 let waits = self.waits_for_disk().map_or(Ok(()), Err);
-                let done =
-                    waits.and_then(|()| self.begin_episodes(&Reset { seeds, mask, ..Reset::default() }));
-                let done = done.and_then(|()| self.look_for_losses_of_frame());
+                let reset = Reset { seeds, mask, ..Reset::default() };
+                let done = waits.and_then(|()| self.begin_episodes(&reset, false));
+                let done = done.and_then(|()| self.finish_reset());
                 self.answer_in_memory(end, done);
                 Ok(())
             }
             Request::Lanes => self.serve_lanes(end),
             Request::Command => self.serve_command(end, alive),
         }
+    }
+
+    /// Waits until episodes have begun in all lanes that are reset, however long that takes.
+    fn finish_reset(&mut self) -> Result<(), Refusal> {
+        while !self.engine.finish(self.plan.engine.step_deadline).map_err(|error| refusal_of(&error))? {}
+        self.show_change();
+        self.look_for_losses_of_frame()
     }
 
     /// Runs the command that waits.
@@ -244,7 +252,7 @@ impl OwnedSession {
     ) -> Result<bool, MemoryFault> {
         // An engine of one thread says nothing else than that none is done.
         let Ok(mut received) = self.engine.recv(1, patience) else { return Ok(false) };
-        self.show_received(None, &mut received);
+        self.show_received(&mut received);
         land(&received, end);
         end.show_leaving(self.leaving.load(Ordering::Relaxed));
         let lost: Vec<(u32, u8)> = self.losses().collect();

@@ -1,13 +1,15 @@
-//! Lanes that are sent some at a time, and answered together or as they are done.
+//! Requests that wait for lanes: for some, which are answered as they are done, or for all, which are one frame.
 //!
 //! ```text
-//! none --send--> lanes under way, the request waits for `min` of them --done, hastened--> answered with those that are done
+//! none --send---------> lanes under way, the request waits for `min` of them --done, hastened--> answered with those done
 //!                  the others stay under way between requests; a later one names them again, and is answered with them
+//! none --step, reset--> all lanes under way, the request waits for each --done--> answered with the frame
 //! ```
 //!
-//! A step or a reset of all lanes ends what is under way; its rows are dropped then.
+//! A step or a reset of all lanes ends what was sent before; its rows are dropped then.
 
-use std::time::Duration;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rollhouse_core::{ColumnData, ColumnRef};
@@ -29,11 +31,22 @@ pub(super) struct Sent {
 #[derive(Debug, Clone, Copy)]
 struct Gathering {
     number: u32,
-    min: usize,
+    wanted: Wanted,
+}
+
+/// The lanes for which a request waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wanted {
+    /// At least so many of those that were sent.
+    Some(usize),
+    /// All, which step.
+    Step,
+    /// All of which episodes begin; `unkept` if the owner does not add their options to its log.
+    Reset { unkept: bool },
 }
 
 /// Lanes that a request names, and their actions.
-pub(super) struct Named<'a> {
+struct Named<'a> {
     lanes: &'a [u32],
     actions: ColumnRef<'a>,
 }
@@ -45,25 +58,29 @@ impl OwnedSession {
         number: u32,
         request: &FrameRequest,
     ) -> Result<Result<Option<Bytes>, Refusal>, RequestFault> {
-        let named = self.named(&request.columns)?;
-        if request.sidecar.is_empty() {
-            let received = self.send_and_receive(named.lanes, named.actions);
-            return Ok(received.map(|received| Some(self.rows_answer(number, &received))));
-        }
-        let SendLanes { min } = control::decode(&request.sidecar).map_err(|_| RequestFault::Send)?;
-        if let Err(refusal) = self.post(named.lanes, named.actions) {
+        let Named { lanes, actions } = self.named(&request.columns)?;
+        let all = request.sidecar.is_empty();
+        let min = if all { Ok(SendLanes { min: u32::MAX }) } else { control::decode(&request.sidecar) };
+        let SendLanes { min } = min.map_err(|_| RequestFault::Send)?;
+        if let Err(refusal) = self.post(lanes, actions) {
             return Ok(Err(refusal));
         }
         let min = (min as usize).min(self.engine.outstanding());
-        self.sent.gathering = Some(Gathering { number, min });
-        Ok(self.take_done(Duration::ZERO))
+        Ok(self.wait_for(number, Wanted::Some(min)))
+    }
+
+    /// Answers a request whose lanes were posted; `None` if its answer waits for some.
+    #[inline]
+    pub(super) fn wait_for(&mut self, number: u32, wanted: Wanted) -> Result<Option<Bytes>, Refusal> {
+        self.sent.gathering = Some(Gathering { number, wanted });
+        self.take_done(Duration::ZERO)
     }
 
     /// Waits for the lanes for which the last request waits, at most that long. Returns its answer once enough are done,
-    /// or, if it is `hastened`, with those that are done by now; `None` while it waits.
+    /// or, if it is `hastened`, with those that were sent and are done by now; `None` while it waits.
     pub fn gather(&mut self, patience: Duration, hastened: bool) -> Option<Bytes> {
-        let Gathering { number, min } = self.sent.gathering.as_mut()?;
-        if hastened {
+        let Gathering { number, wanted } = self.sent.gathering.as_mut()?;
+        if let (Wanted::Some(min), true) = (wanted, hastened) {
             *min = 0;
         }
         let number = *number;
@@ -78,19 +95,76 @@ impl OwnedSession {
         self.sent.gathering.is_some()
     }
 
+    /// Returns whether the last request waits for all lanes.
+    pub(super) const fn awaits_frame(&self) -> bool {
+        matches!(self.sent.gathering, Some(Gathering { wanted: Wanted::Step | Wanted::Reset { .. }, .. }))
+    }
+
+    /// Forgets the request that waits for lanes, whose owner asks for something else now.
+    pub(super) const fn forget_gathering(&mut self) {
+        self.sent.gathering = None;
+    }
+
+    /// Returns the descriptor that is readable once lanes may be done, if the lanes have one.
+    pub(crate) fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
+        self.engine.descriptor()
+    }
+
+    /// Prepares to sleep on the descriptor. Nothing else may be asked of the session before the sleep. Returns the time at
+    /// which the lanes are looked at all the same; `None` if they are looked at once more now.
+    pub(crate) fn arm(&mut self) -> Option<Instant> {
+        if self.engine.lost() > 0 && !self.awaits_frame() {
+            // As the next step would: nobody else does while the request waits.
+            self.engine.restart_lost().ok()?;
+        }
+        let now = Instant::now();
+        let at = self.engine.arm(now).ok()?.unwrap_or(now + LONGEST_SLEEP);
+        Some(at).filter(|&at| at > now)
+    }
+
     /// Returns the answer if enough lanes are done within that time.
     fn take_done(&mut self, patience: Duration) -> Result<Option<Bytes>, Refusal> {
-        let Some(Gathering { number, min }) = self.sent.gathering else { return Ok(None) };
-        let received = match self.engine.recv(min, patience) {
+        let Some(Gathering { number, wanted }) = self.sent.gathering else { return Ok(None) };
+        let done = match wanted {
+            Wanted::Some(min) => self.rows_done(number, min, patience),
+            Wanted::Step | Wanted::Reset { .. } => self.frame_done(number, wanted, patience),
+        };
+        if !matches!(done, Ok(None)) {
+            self.sent.gathering = None;
+        }
+        done
+    }
+
+    fn rows_done(&mut self, number: u32, min: usize, patience: Duration) -> Result<Option<Bytes>, Refusal> {
+        let mut received = match self.engine.recv(min, patience) {
             Err(StepError::TimedOut) if min > 0 => return Ok(None),
             // Nothing is done by now.
-            Err(StepError::TimedOut | StepError::NothingOutstanding { .. }) => Ok(Received::default()),
-            done => done.map_err(|error| refusal_of(&error)),
+            Err(StepError::TimedOut | StepError::NothingOutstanding { .. }) => Received::default(),
+            done => done.map_err(|error| refusal_of(&error))?,
         };
-        self.sent.gathering = None;
-        let mut received = received?;
-        self.show_received(None, &mut received);
+        self.show_received(&mut received);
         Ok(Some(self.rows_answer(number, &received)))
+    }
+
+    #[inline]
+    fn frame_done(
+        &mut self,
+        number: u32,
+        wanted: Wanted,
+        patience: Duration,
+    ) -> Result<Option<Bytes>, Refusal> {
+        if !self.engine.finish(patience).map_err(|error| refusal_of(&error))? {
+            return Ok(None);
+        }
+        if let Wanted::Reset { unkept } = wanted {
+            if unkept {
+                self.engine.spoil_log().map_err(|error| refusal_of(&error))?;
+            }
+            self.show_change();
+        } else {
+            self.show_step();
+        }
+        self.frame_answer(number).map(Some)
     }
 
     /// Sends those of the lanes that are not under way.
@@ -123,38 +197,14 @@ impl OwnedSession {
         Ok(())
     }
 
-    /// Sends the lanes' actions and receives them. The engine has one thread: the steps are done when `send` returns,
-    /// except those of lanes that finish when they finish, which are waited for until each is there or lost. Rows of lanes
-    /// that were lost by it are marked as truncated.
-    pub(super) fn send_and_receive(
-        &mut self,
-        lanes: &[u32],
-        actions: ColumnRef<'_>,
-    ) -> Result<Received, Refusal> {
-        let sent = self.engine.send(lanes, actions);
-        let all = sent.and_then(|()| {
-            // None of them takes longer than its own deadline.
-            self.engine.recv(self.engine.outstanding(), self.plan.engine.step_deadline)
-        });
-        let mut received = all.map_err(|error| refusal_of(&error))?;
-        self.show_received(Some(Named { lanes, actions }), &mut received);
-        Ok(received)
-    }
-
-    /// Shows watchers the rows, and marks those of lanes that were lost as truncated. `named` has their actions, if they
-    /// were not under way before.
-    pub(super) fn show_received(&mut self, named: Option<Named<'_>>, received: &mut Received) {
+    /// Shows watchers the rows, and marks those of lanes that were lost as truncated.
+    pub(super) fn show_received(&mut self, received: &mut Received) {
         let elements = self.layout.action.elements();
         if self.live.is_watched() && !received.lanes.is_empty() {
             let Self { engine, live, camera, sent, .. } = self;
             let kept = sent.actions.as_ref().map(ColumnData::as_ref);
-            let action = |lane: u32| {
-                let (row, column) = match &named {
-                    Some(named) => (named.lanes.iter().position(|&named| named == lane)?, named.actions),
-                    None => (lane as usize, kept?),
-                };
-                Some(column.slice(row * elements, (row + 1) * elements))
-            };
+            let action =
+                |lane: u32| Some(kept?.slice(lane as usize * elements, (lane as usize + 1) * elements));
             camera.after_send(engine, live, action, received);
         }
         *received = std::mem::take(received).ascending();
@@ -186,6 +236,9 @@ impl OwnedSession {
         Ok(Named { lanes: columns.lanes(&places.lanes), actions })
     }
 }
+
+/// Longest sleep on a descriptor: a hang of what makes it readable costs no more than this.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Pause after which a caller who found lanes under way may try again.
 const UNDER_WAY_RETRY_MS: u64 = 50;

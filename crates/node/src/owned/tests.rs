@@ -26,6 +26,7 @@ fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {
         lanes,
         pool_lanes: lanes,
         replaces: false,
+        resume: None,
         settings: LaneSettings {
             env: env.into(),
             env_kwargs: String::new(),

@@ -16,17 +16,15 @@ use rollhouse_core::{ColumnData, ColumnRef, Goal, LaneState};
 use rollhouse_engine::{Engine, Received, StepError};
 use rollhouse_policy::{Act, Policy};
 
-use super::{Ended, PUBLISH_EVERY, publish};
-use crate::live::{Camera, Live};
-use crate::{Cancel, Progress, RolloutError};
+use super::{Ended, Stepped, Turn, note};
+use crate::RolloutError;
+use crate::live::Live;
 
 /// Lanes of a session that plays by itself.
-pub(super) struct FirstDone<'a> {
-    engine: &'a mut Engine,
-    policy: &'a mut dyn Policy,
+pub(super) struct FirstDone {
     first_lane: u32,
     goal: Goal,
-    /// Number of rows that each lane has had since the first reset.
+    /// Number of rows that each lane has had, also elsewhere.
     rows: Vec<u64>,
     /// The action that each lane was sent last.
     actions: ColumnData,
@@ -36,78 +34,93 @@ pub(super) struct FirstDone<'a> {
     lost: Vec<u32>,
 }
 
-impl<'a> FirstDone<'a> {
-    /// Takes lanes that were reset.
-    pub(super) fn new(
-        engine: &'a mut Engine,
-        policy: &'a mut dyn Policy,
+impl FirstDone {
+    /// Takes lanes that were reset and have had so many rows each before, and chooses their first actions.
+    pub(super) fn begin(
+        engine: &mut Engine,
+        policy: &mut dyn Policy,
+        rows: Vec<u64>,
         first_lane: u32,
         goal: Goal,
     ) -> Result<Self, Ended> {
-        let lanes = engine.lanes();
         let column = engine.actions()?;
         let actions = ColumnData::zeros(column.as_ref().dtype(), column.as_ref().len());
-        let (rows, ready) = (vec![0; lanes], Vec::with_capacity(lanes));
-        Ok(Self { engine, policy, first_lane, goal, rows, actions, ready, lost: Vec::new() })
+        let ready = Vec::with_capacity(rows.len());
+        let mut own = Self { first_lane, goal, rows, actions, ready, lost: Vec::new() };
+        own.take_first(engine, policy)?;
+        Ok(own)
     }
 
-    /// Plays until each lane has reached the goal or the end is asked for. Blocks for as long as that takes.
-    pub(super) fn play(mut self, progress: &Progress, cancel: &Cancel) -> Result<(), Ended> {
-        let (live, mut camera) = (progress.live(), Camera::default());
-        let mut shown = Instant::now();
-        self.take_first()?;
-        while !cancel.is_cancelled() {
-            self.look_for_lost()?;
-            self.send()?;
-            if self.engine.outstanding() == 0 && self.lost.is_empty() {
-                return Ok(());
+    /// Sends lanes and receives rows for a while.
+    pub(super) fn play(&mut self, engine: &mut Engine, turn: &mut Turn<'_>) -> Result<Stepped, Ended> {
+        let live = turn.progress.live();
+        while !turn.cancel.is_cancelled() {
+            self.look_for_lost(engine)?;
+            self.send(engine)?;
+            let outstanding = engine.outstanding();
+            if outstanding == 0 && self.lost.is_empty() {
+                return Ok(Stepped::Reached);
             }
-            if let Some(received) = self.receive()? {
-                self.film(&mut camera, live, &received);
-                self.take(&received)?;
-                progress.beat();
-            }
-            if shown.elapsed() >= PUBLISH_EVERY {
-                publish(self.engine, progress)?;
-                shown = Instant::now();
+            let received = if outstanding == 0 { None } else { self.receive(engine, turn.patience)? };
+            let Some(received) = received else {
+                let is_idle = outstanding == 0 && !turn.patience.is_zero();
+                return Ok(if is_idle { Stepped::WaitsFor(LOOK_FOR_LOST) } else { Stepped::Waits });
+            };
+            self.film(engine, turn, live, &received);
+            self.take(engine, turn.policy, &received)?;
+            turn.progress.beat();
+            if Instant::now() >= turn.until {
+                return Ok(Stepped::Paused);
             }
         }
-        Ok(())
+        Ok(Stepped::Reached)
+    }
+
+    /// Returns the number of rows that each lane has had.
+    pub(super) fn rows(&self) -> &[u64] {
+        &self.rows
     }
 
     /// Chooses the first actions, from what the reset has shown.
-    fn take_first(&mut self) -> Result<(), Ended> {
-        let infos = self.engine.entry().spec().info_channels.len();
-        let frame = self.engine.frame()?;
+    fn take_first(&mut self, engine: &mut Engine, policy: &mut dyn Policy) -> Result<(), Ended> {
+        let infos = engine.entry().spec().info_channels.len();
+        let frame = engine.frame()?;
         let shown = Received {
             lanes: (0..self.rows.len() as u32).collect(),
             obs: frame.obs_columns().into_iter().map(owned).collect(),
             infos: (0..infos).map(|column| owned(frame.info(column))).collect(),
             ..Received::default()
         };
-        self.choose(&shown)
+        self.choose(engine, policy, &shown)
     }
 
     /// Counts the rows of lanes, and chooses the next actions of those.
-    fn take(&mut self, received: &Received) -> Result<(), Ended> {
+    fn take(
+        &mut self,
+        engine: &mut Engine,
+        policy: &mut dyn Policy,
+        received: &Received,
+    ) -> Result<(), Ended> {
         for &lane in &received.lanes {
             self.rows[lane as usize] += 1;
         }
-        self.choose(received)
+        self.choose(engine, policy, received)
     }
 
     /// Chooses the next actions of lanes from their rows. They are sent next, but for those that are lost or done.
-    fn choose(&mut self, rows: &Received) -> Result<(), Ended> {
+    fn choose(&mut self, engine: &mut Engine, policy: &mut dyn Policy, rows: &Received) -> Result<(), Ended> {
+        let mask = engine.entry().spec().action_mask();
         let mut from = 0;
         while from < rows.lanes.len() {
             let to = self.alike(&rows.lanes, from);
-            self.act(rows, from..to)?;
+            self.act(policy, (rows, mask), from..to)?;
+            note(engine, policy, Some(&rows.lanes[from..to]))?;
             from = to;
         }
         for &lane in &rows.lanes {
-            if self.engine.is_lost(lane as usize) {
+            if engine.is_lost(lane as usize) {
                 self.lost.push(lane);
-            } else if !self.is_done(lane as usize) {
+            } else if !self.is_done(engine, lane as usize) {
                 self.ready.push(lane);
             }
         }
@@ -122,10 +135,14 @@ impl<'a> FirstDone<'a> {
     }
 
     /// Has the policy choose the actions of neighbours that have been stepped as often.
-    fn act(&mut self, rows: &Received, which: Range<usize>) -> Result<(), Ended> {
+    fn act(
+        &mut self,
+        policy: &mut dyn Policy,
+        (rows, mask): (&Received, Option<usize>),
+        which: Range<usize>,
+    ) -> Result<(), Ended> {
         let (of, first) = (rows.lanes.len(), rows.lanes[which.start] as usize);
         let obs: Vec<_> = rows.obs.iter().map(|column| part(column, &which, of)).collect();
-        let mask = self.engine.entry().spec().action_mask();
         let mask = mask.map(|column| part(&rows.infos[column], &which, of));
         let elements = self.elements();
         let mut actions = self.actions.as_mut();
@@ -136,7 +153,7 @@ impl<'a> FirstDone<'a> {
             mask: mask.and_then(|mask| mask.as_u8()),
             actions: actions.slice(first * elements, (first + which.len()) * elements),
         };
-        self.policy.act(request).map_err(|error| Ended::Error(RolloutError::Act(error)))
+        policy.act(request).map_err(|error| Ended::Error(RolloutError::Act(error)))
     }
 
     /// Returns the number of elements of an action.
@@ -150,16 +167,16 @@ impl<'a> FirstDone<'a> {
         self.actions.as_ref().slice(at * elements, (at + 1) * elements)
     }
 
-    fn is_done(&self, lane: usize) -> bool {
+    fn is_done(&self, engine: &Engine, lane: usize) -> bool {
         match self.goal {
-            Goal::Batches(batches) => self.rows[lane] >= batches,
-            Goal::Episodes(_) => self.engine.has_played(lane),
+            Goal::Batches(batches) => self.rows[lane] >= batches || engine.has_played(lane),
+            Goal::Episodes(_) => engine.has_played(lane),
         }
     }
 
     /// Sends the lanes that are ready, with their actions.
-    fn send(&mut self) -> Result<(), Ended> {
-        let (engine, lost) = (&*self.engine, &mut self.lost);
+    fn send(&mut self, engine: &mut Engine) -> Result<(), Ended> {
+        let lost = &mut self.lost;
         self.ready.retain(|&lane| {
             let is_lost = engine.is_lost(lane as usize);
             if is_lost {
@@ -175,42 +192,38 @@ impl<'a> FirstDone<'a> {
             let appended = actions.extend(self.action(lane));
             debug_assert!(appended, "rows of one column have one type");
         }
-        self.engine.send(&self.ready, actions.as_ref())?;
+        engine.send(&self.ready, actions.as_ref())?;
         self.ready.clear();
         Ok(())
     }
 
     /// Waits for a moment for rows; `None` if none came.
-    fn receive(&mut self) -> Result<Option<Received>, Ended> {
-        let patience = if self.lost.is_empty() { LOOK_FOR_END } else { LOOK_FOR_LOST };
-        if self.engine.outstanding() == 0 {
-            std::thread::sleep(patience);
-            return Ok(None);
-        }
-        match self.engine.recv(1, patience) {
+    fn receive(&self, engine: &mut Engine, patience: Duration) -> Result<Option<Received>, Ended> {
+        let patience = if self.lost.is_empty() { patience } else { patience.min(LOOK_FOR_LOST) };
+        match engine.recv(1, patience) {
             Err(StepError::TimedOut) => Ok(None),
             received => Ok(Some(received?)),
         }
     }
 
-    fn film(&mut self, camera: &mut Camera, live: &Live, received: &Received) {
+    fn film(&self, engine: &mut Engine, turn: &mut Turn<'_>, live: &Live, received: &Received) {
         if live.is_watched() {
             let (elements, actions) = (self.elements(), self.actions.as_ref());
             let action = |lane: u32| {
                 let at = lane as usize;
                 Some(actions.slice(at * elements, (at + 1) * elements))
             };
-            camera.after_send(self.engine, live, action, received);
+            turn.camera.after_send(engine, live, action, received);
         }
     }
 
     /// Restarts lost lanes whose time has come, and sends those next that are back.
-    fn look_for_lost(&mut self) -> Result<(), Ended> {
+    fn look_for_lost(&mut self, engine: &mut Engine) -> Result<(), Ended> {
         if self.lost.is_empty() {
             return Ok(());
         }
-        self.engine.restart_lost()?;
-        let (engine, ready) = (&*self.engine, &mut self.ready);
+        engine.restart_lost()?;
+        let ready = &mut self.ready;
         self.lost.retain(|&lane| {
             let lost = engine.is_lost(lane as usize);
             if !lost {
@@ -218,16 +231,16 @@ impl<'a> FirstDone<'a> {
             }
             lost
         });
-        if self.ready.is_empty() && self.engine.outstanding() == 0 {
-            return self.look_for_failed();
+        if self.ready.is_empty() && engine.outstanding() == 0 {
+            return self.look_for_failed(engine);
         }
         Ok(())
     }
 
     /// Is called when nothing but lost lanes is left. Ends the stepping if they have failed for good.
     #[cold]
-    fn look_for_failed(&mut self) -> Result<(), Ended> {
-        let states = self.engine.lane_states()?;
+    fn look_for_failed(&mut self, engine: &mut Engine) -> Result<(), Ended> {
+        let states = engine.lane_states()?;
         let failed = self.lost.iter().filter(|&&lane| states[lane as usize] == LaneState::Failed).count();
         if failed < self.lost.len() {
             return Ok(());
@@ -254,8 +267,5 @@ fn part<'a>(column: &'a ColumnData, which: &Range<usize>, of: usize) -> ColumnRe
     column.as_ref().slice(which.start * elements, which.end * elements)
 }
 
-/// Greatest time after which a session notices that it is to end, while its lanes are under way.
-const LOOK_FOR_END: Duration = Duration::from_millis(50);
-
-/// Time between two looks whether lost lanes are back: a fraction of the shortest back-off of a lane.
+/// Time between two looks whether lost lanes are back, on a thread that waits: a fraction of the shortest back-off of a lane.
 const LOOK_FOR_LOST: Duration = Duration::from_millis(20);

@@ -26,6 +26,7 @@ fn open(index: u32, counter: u64, lanes: u32) -> OpenSession {
         lanes,
         pool_lanes: lanes,
         replaces: false,
+        resume: None,
         settings: LaneSettings {
             env: "CartPole-v1".into(),
             env_kwargs: String::new(),

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -62,6 +62,9 @@ impl Cluster {
         Owner::dial(&self.authority, &self.node)
     }
 }
+
+/// Held by tests that have a thousand sessions: they count threads and descriptors of the process.
+pub static THOUSAND: Mutex<()> = Mutex::new(());
 
 /// A folder with an authority; gone when dropped.
 pub struct Authority {
@@ -366,6 +369,7 @@ pub fn session_of(owner: &str, pool: u128, env: &str, lanes: u32) -> OpenSession
         lanes,
         pool_lanes: lanes,
         replaces: false,
+        resume: None,
         settings: LaneSettings {
             env: env.into(),
             env_kwargs: String::new(),
@@ -460,7 +464,11 @@ impl Answered {
 
 impl Stepper<'_> {
     pub fn put(&mut self, header: FrameHeader, columns: &[u8]) {
-        self.writer.put(header, &[columns], &[]);
+        self.put_with(header, columns, &[]);
+    }
+
+    pub fn put_with(&mut self, header: FrameHeader, columns: &[u8], sidecar: &[u8]) {
+        self.writer.put(header, &[columns], sidecar);
         self.owner.block_on(async {
             self.writer.flush().await.unwrap();
             // The connection's own task sends it, on this very thread.

@@ -147,7 +147,10 @@ fn composite(space: &CompositeSpace, name: *const c_char, to: &mut Vec<abi::Spac
         CompositeSpace::Sequence(sequence) => {
             let (start, n) = (sequence.stack().into(), sequence.maximum() as u64);
             to.push(abi::Space { name, kind: abi::SEQUENCE, parts: 1, start, n, ..SPACE });
-            to.push(plain(sequence.item()));
+            match sequence.item().parts() {
+                Some(parts) => composite(parts, ptr::null(), to),
+                None => to.push(plain(sequence.item())),
+            }
         }
     }
 }

@@ -168,7 +168,7 @@ class WorkerLanes:
 
     def __new__(
         cls,
-        program: Sequence[str | os.PathLike[str]],
+        program: Sequence[str | os.PathLike[str]] | str,
         hellos: Sequence[bytes],
         ranges: Sequence[tuple[int, int]],
         launches: tuple[int, int],
@@ -237,6 +237,8 @@ class WorkerLink:
     """The end of the connection that a worker process holds."""
 
     def __new__(cls, host: int) -> WorkerLink: ...
+    @staticmethod
+    def connect(folder: str | os.PathLike[str], place: int | None = None) -> WorkerLink: ...
     def hello(self) -> bytes: ...
     def ready(self, answer: bytes) -> tuple[int, int, int]: ...
     def receive(self) -> tuple[int, bytes]: ...

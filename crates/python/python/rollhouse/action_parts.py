@@ -88,7 +88,8 @@ class ActionParts:
             counted = TextColumns(leaf, told)
         elif isinstance(leaf, spaces.Sequence):
             maximum = leaf.maximum if max_lengths is None else max_lengths[name]  # type: ignore[attr-defined]
-            counted = SequenceColumns(leaf, maximum, told)
+            item = leaf.feature_space
+            counted = SequenceColumns(leaf, maximum, told, ActionParts(item) if ActionParts.has(item) else None)
         if counted is None:
             return _Part(path, leaf, None, [self._column(_name(names), leaf.dtype, leaf.shape or (), ends(leaf))])
         items = self._column(_name((*names, counted.items)), counted.dtype, counted.shape, counted.ends)
@@ -111,6 +112,11 @@ class ActionParts:
             return False
         whole = (column for column in self._columns if column.dtype.kind != "f")
         return self.dtype == np.int64 or all(abs(end) <= EXACT for column in whole for end in column.ends)
+
+    def ends(self) -> list[int]:
+        """Returns the least and the greatest integer of any column."""
+        each = [end for column in self._columns for end in column.ends]
+        return [min(each, default=0), max(each, default=0)]
 
     def zeros(self, count: int) -> np.ndarray:
         """Returns rows of zeros."""
@@ -144,6 +150,17 @@ class ActionParts:
         """Returns the action that a row carries, as ``gymnasium.vector.utils.iterate`` gives it to an env."""
         return self._action(self.space, row, iter(self._parts))
 
+    def batch(self, rows: np.ndarray) -> Any:
+        """Returns the batch that rows carry, in the space's structure."""
+        arrays = iter(self.split(rows))
+
+        def of(space: gymnasium.Space) -> Any:
+            if isinstance(space, spaces.Dict):
+                return {key: of(part) for key, part in space.spaces.items()}
+            return tuple(map(of, space.spaces)) if isinstance(space, spaces.Tuple) else next(arrays)
+
+        return of(self.space)
+
     def check(self, row: np.ndarray) -> None:
         """Raises ``ValueError`` unless what a row carries of texts and sequences is some."""
         for part in self._counted:
@@ -174,7 +191,7 @@ class ActionParts:
         """
         if isinstance(actions, np.ndarray) and actions.dtype == self.dtype:
             if actions.shape == (count, self.elements):
-                self._check_carried(actions)
+                self.check_carried(actions)
                 return np.require(actions, self.dtype, ["C_CONTIGUOUS", "ALIGNED"])
         rows = np.empty((count, self.elements), self.dtype)
         _check_names(self.space, actions, "actions")
@@ -187,7 +204,8 @@ class ActionParts:
                 rows[:, column.place] = values.reshape(count, -1)
         return rows
 
-    def _check_carried(self, rows: np.ndarray) -> None:
+    def check_carried(self, rows: np.ndarray) -> None:
+        """Raises ``InvalidActionError`` if rows carry a number that its part does not have."""
         for part, column in self._checked:
             values = rows[:, column.place].reshape(len(rows), *column.shape)
             _check_range(part.name, part.space, values)
@@ -246,7 +264,7 @@ def _counted_rows(
     assert counted is not None
     write: Callable[[np.ndarray, np.ndarray, Any], None]
     if isinstance(counted, SequenceColumns):
-        write = functools.partial(counted.write, convert=converter(part.space.feature_space))
+        write = functools.partial(counted.write, convert=_item_converter(part.space.feature_space, converter))
     else:
         write = counted.write
     items, counts = np.zeros((count, *of_items.shape), of_items.dtype), np.zeros(count, np.int64)
@@ -258,6 +276,14 @@ def _counted_rows(
         except ValueError as error:
             raise InvalidActionError(f"actions: lane {lane}: {error}") from error
     return items, counts
+
+
+def _item_converter(space: gymnasium.Space, converter: Callable[[gymnasium.Space], Convert]) -> Convert:
+    """Returns what converts a batch of the items of a sequence."""
+    if not ActionParts.has(space):
+        return converter(space)
+    parts = ActionParts(space)
+    return lambda items, count: parts.rows(items, count, converter)
 
 
 def recorded_actions(space: gymnasium.Space, rows: np.ndarray) -> np.ndarray | dict[str, np.ndarray]:

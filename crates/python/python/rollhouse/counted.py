@@ -5,7 +5,7 @@ The native half has the same two columns (``counted.rs`` of crate core).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -27,7 +27,8 @@ class BoundedSequence(spaces.Sequence):
         self.maximum = maximum
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
-        return super().sample(*args, **kwargs)[: self.maximum]
+        sample = super().sample(*args, **kwargs)
+        return cut(sample, self.maximum) if self.stack else sample[: self.maximum]
 
 
 class TextColumns:
@@ -84,7 +85,7 @@ class TextColumns:
 
 
 class SequenceColumns:
-    """The columns of a sequence of values of one column, ``items`` and ``count``, in an action.
+    """The columns of a sequence, ``items`` and ``count``, in an action. Items of several columns are rows that carry these.
 
     Attributes:
         items: The name of the column of items.
@@ -95,12 +96,12 @@ class SequenceColumns:
 
     items = "items"
 
-    def __init__(self, space: spaces.Sequence, maximum: int, name: str):
-        """``name`` is what errors call the sequence."""
-        self._name, self._item, self._stack = name, space.feature_space, space.stack
-        self.dtype = np.dtype(self._item.dtype)
-        self.shape: tuple[int, ...] = (maximum, *(self._item.shape or ()))
-        least, greatest = ends(self._item)
+    def __init__(self, space: spaces.Sequence, maximum: int, name: str, parts: Any = None):
+        """``name`` is what errors call the sequence, ``parts`` the ``ActionParts`` of items of several columns."""
+        self._name, self._item, self._stack, self._parts = name, space.feature_space, space.stack, parts
+        self.dtype = np.dtype(self._item.dtype if parts is None else parts.dtype)
+        self.shape: tuple[int, ...] = (maximum, *((self._item.shape or ()) if parts is None else (parts.elements,)))
+        least, greatest = ends(self._item) if parts is None else parts.ends()
         self.ends = [min(0, least), max(0, greatest)]
 
     def write(self, items: np.ndarray, count: np.ndarray, value: Any, convert: Callable[[Any, int], np.ndarray]) -> None:
@@ -110,11 +111,11 @@ class SequenceColumns:
             TypeError: The value is none, or an item has another type than the space's.
             ValueError: It is too long, or an item is none.
         """
-        length = len(value)
+        length = length_of(value) if self._stack else len(value)
         check_length(f"{self._name}: a sequence", length, len(items))
         if length:
             try:
-                there = convert(value, length)
+                there = convert(value if self._stack else batch_of(self._item, value), length)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{self._name}: {error}") from error
             items[:length] = self._in_space(there)
@@ -124,6 +125,8 @@ class SequenceColumns:
     def read(self, items: np.ndarray, count: Any) -> Any:
         """Returns the sequence of such columns, whatever they have, as its space has it."""
         there = self._whole(items[: nearest(count, len(items))]).astype(self.dtype)
+        if self._parts is not None:
+            return self._parts.batch(there) if self._stack else tuple(self._parts.action(row) for row in there)
         if self._stack:
             return there
         # Integers are scalars, and all else is arrays, as in samples.
@@ -132,6 +135,8 @@ class SequenceColumns:
     def check(self, items: np.ndarray, count: Any) -> None:
         """Raises ``ValueError`` unless a sequence of items of the space was written."""
         there = items[: checked(self._name, count, len(items))]
+        if self._parts is not None:
+            return self._parts.check_carried(there)
         self._in_space(there)
         bad = lacking(self.dtype, there)
         if bad.any():
@@ -141,6 +146,9 @@ class SequenceColumns:
         return np.rint(items) if self.dtype.kind != "f" else items
 
     def _in_space(self, items: np.ndarray) -> np.ndarray:
+        if self._parts is not None:
+            # What converted them has looked at each.
+            return items
         bad = outside(self._item, items)
         if bad.any():
             item = items[int(np.argwhere(bad)[0][0])]
@@ -172,6 +180,37 @@ def outside(space: Any, values: np.ndarray) -> np.ndarray:
     else:
         return np.zeros(len(values), np.bool_)
     return (values < low) | (values > high)
+
+
+def batch_of(space: gymnasium.Space, items: Any) -> Any:
+    """Returns items as a batch in the structure of their space.
+
+    Raises:
+        TypeError: An item has another structure.
+    """
+    if isinstance(space, spaces.Dict):
+        if any(not isinstance(item, Mapping) or item.keys() != space.keys() for item in items):
+            raise TypeError(f"an item is no dict of {', '.join(map(str, space))}")
+        return {key: batch_of(part, [item[key] for item in items]) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        if any(not isinstance(item, tuple) or len(item) != len(space.spaces) for item in items):
+            raise TypeError(f"an item is no tuple of {len(space.spaces)}")
+        return tuple(batch_of(part, [item[at] for item in items]) for at, part in enumerate(space.spaces))
+    return items
+
+
+def cut(stacked: Any, length: int) -> Any:
+    """Returns the first items of stacked ones, in whatever structure of arrays."""
+    if isinstance(stacked, Mapping):
+        return {key: cut(part, length) for key, part in stacked.items()}
+    return tuple(cut(part, length) for part in stacked) if isinstance(stacked, tuple) else stacked[:length]
+
+
+def length_of(stacked: Any) -> int:
+    """Returns the number of stacked items, in whatever structure of arrays."""
+    while isinstance(stacked, (Mapping, tuple)):
+        stacked = next(iter(stacked.values() if isinstance(stacked, Mapping) else stacked), ())
+    return len(stacked)
 
 
 def check_length(what: str, length: int, maximum: int) -> None:

@@ -29,10 +29,8 @@ import copy
 import importlib
 import inspect
 import json
-import math
-import mmap
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import gymnasium
@@ -50,12 +48,10 @@ from rollhouse.env_methods import MAX_WORDS, words
 from rollhouse.errors import NotConnectedError
 from rollhouse.hosted.columns import write_array
 from rollhouse.hosted.declared import declared_options, options_among
-from rollhouse.hosted.verdicts import Verdicts
+from rollhouse.hosted.layout import strided
 from rollhouse.lane_words import (
     AGAIN,
     ANEW,
-    CALL_LANE,
-    DONE,
     LEARN_INFOS,
     LOST,
     NOTHING,
@@ -64,18 +60,16 @@ from rollhouse.lane_words import (
     PLACED,
     RENDER_LANE,
     RESET,
-    SAYS,
     SEEDED,
     STEP,
     TERMINATED,
     TRUNCATED,
-    WORK,
 )
 from rollhouse.lookup import REGISTERED
 from rollhouse.masks import choices_of, flat
-from rollhouse.process_name import name_process
 from rollhouse.remarks import LaneInfos, learned
 from rollhouse.said import info_of, reward_of
+from rollhouse.worker_program import LaneWorker, Place, run
 from rollhouse.worker_spaces import OBSERVED, TAKEN, Maxima, UnhostedSpace, WorkerColumns, space_of
 
 OWNED = {name for name, given in inspect.signature(gymnasium.make).parameters.items() if given.kind is not given.VAR_KEYWORD}
@@ -99,9 +93,13 @@ class Refused(Exception):
 def main(host: int) -> None:
     """Runs the worker until it is told to end. ``host`` is the process id of its parent."""
     link = WorkerLink(host)
-    hello = json.loads(link.hello())
+    run(link, lambda hello: begin(link, json.loads(hello)))
+
+
+def begin(link: WorkerLink, hello: dict[str, Any]) -> tuple[bytes, Worker | Describer | None]:
+    """Makes the envs of a hello. Returns the answer, and what does the rest."""
     connector = Connector(link, hello["connect"]["retries"], hello["connect"]["within"])
-    worker, kind = None, kind_of(hello)
+    kind = kind_of(hello)
     try:
         envs = kind.envs_of(hello, connector)
         told = describe(envs, hello)
@@ -112,45 +110,33 @@ def main(host: int) -> None:
             told["picture"] = picture
         connector.make(lambda: try_options(envs[0], declared, hello["options"]))
         answer = json.dumps({"made": told}, sort_keys=True, separators=(",", ":"), default=str)
-        worker = kind(link, hello, envs, connector)
+        worker = kind(link, hello, envs, connector) if hello["lanes"] else Describer(link, envs[0], declared)
     except Refused as error:
-        answer = refusal(error.kind, str(error))
+        return refusal(error.kind, str(error)), None
     except NotConnectedError as error:
-        answer = refusal("connect_failed", str(error))
+        return refusal("connect_failed", str(error)), None
     except Exception as error:
-        answer = refusal("make_failed", words(error))
-    name_process("rollhouse-env")
-    place = link.ready(answer.encode())
-    if worker is None:
-        return
-    if not hello["lanes"]:
-        # The host has what it wanted to know, or wants more and ends this process then.
-        code, _ = link.receive()
-        if code & 0xFF == LEARN_INFOS:
-            defaults = {option["name"]: option["default"] for option in declared}
-            said = learned(envs[0], lambda: begun(envs[0], 0, defaults), reports.names(reports.declared(envs[0])))
-            link.reply(SAYS, json.dumps(said).encode())
-            link.receive()
-        return
+        return refusal("make_failed", words(error)), None
     connector.rest()
-    worker.set_up(place, hello["record"])
-    while True:
-        code, payload = link.receive()
-        if code & 0xFF == CALL_LANE:
-            link.reply(SAYS, json.dumps(worker.call(**json.loads(payload))).encode())
-            continue
-        if code & 0xFF == RENDER_LANE:
-            link.reply(SAYS, worker.render(**json.loads(payload)))
-            continue
-        if code & 0xFF == PAINTED_LANE:
-            link.reply(SAYS, worker.paintings.pop(json.loads(payload)["lane"], b""))
-            continue
-        if code & 0xFF != WORK:
-            break
-        lost = worker.work(code >> 8, payload)
-        link.reply(SAYS if lost else DONE, json.dumps({"lost": lost}).encode() if lost else b"")
-    worker.close()
-    link.reply(DONE, b"")
+    return answer.encode(), worker
+
+
+class Describer:
+    """A worker without lanes: its host has what it wanted to know, or wants more and ends this process then."""
+
+    name = "rollhouse-env"
+
+    def __init__(self, link: WorkerLink, env: gymnasium.Env, declared: list[dict[str, Any]]):
+        self.link, self.env, self.declared = link, env, declared
+
+    def serve(self, place: Place) -> None:
+        """Has a step tried, if the host wants that."""
+        code, _ = self.link.receive()
+        if code & 0xFF == LEARN_INFOS:
+            defaults = {option["name"]: option["default"] for option in self.declared}
+            said = learned(self.env, lambda: begun(self.env, 0, defaults), reports.names(reports.declared(self.env)))
+            self.link.reply(0, json.dumps(said).encode())
+            self.link.receive()
 
 
 def kind_of(hello: dict[str, Any]) -> type[Worker]:
@@ -162,9 +148,9 @@ def kind_of(hello: dict[str, Any]) -> type[Worker]:
     return VectorWorker
 
 
-def refusal(kind: str, message: str) -> str:
+def refusal(kind: str, message: str) -> bytes:
     """Returns the answer of a worker that cannot host its env."""
-    return json.dumps({"refused": {"kind": kind, "message": message}})
+    return json.dumps({"refused": {"kind": kind, "message": message}}).encode()
 
 
 # Making
@@ -528,21 +514,17 @@ def unpacked(place: bytes) -> dict[str, Any]:
 # Stepping
 
 
-class Worker:
+class Worker(LaneWorker):
     """The lanes of this process, counted from 0."""
 
     def __init__(self, link: WorkerLink, hello: dict[str, Any], envs: list[gymnasium.Env], connector: Connector):
-        self.link = link
-        self.connector = connector
+        super().__init__(link, connector, len(envs), hello["frames_every"])
         self.hello = hello
-        self.envs: list[Any] = envs
-        self.count = len(envs)
+        self.envs = envs
         self.played = [False] * self.count
         self.told = describe(envs, hello)
-        # Pictures that are to be recorded, by lane, and the steps of each lane's episode.
-        self.frames_every: int = hello["frames_every"]
+        # Pictures that are to be recorded, by lane.
         self.paintings: dict[int, bytes] = {}
-        self.ages = [0] * self.count
         metadata, action_space = envs[0].metadata, envs[0].action_space
         self.columns = WorkerColumns(envs[0].observation_space, Maxima.of(metadata, OBSERVED).by_path)
         taken = Maxima.of(metadata, TAKEN).by_path
@@ -560,23 +542,26 @@ class Worker:
         """Makes the envs of the lanes, or one to describe them."""
         return [connector.make(lambda: make(hello)) for _ in range(max(1, hello["lanes"]))]
 
-    def set_up(self, place: tuple[int, int, int], record: dict[str, Any]) -> None:
+    def placed(self) -> None:
+        """Finds the lanes' records, of which the hello has the places."""
+        self.set_up(self.hello["record"])
+
+    def answer(self, command: int, number: int, payload: bytes) -> bytes | None:
+        """Does a command, also one that is about a lane's pictures. Returns the answer; None if the host wants no more."""
+        if command == RENDER_LANE:
+            return self.render(**json.loads(payload))
+        if command == PAINTED_LANE:
+            return self.paintings.pop(json.loads(payload)["lane"], b"")
+        return super().answer(command, number, payload)
+
+    def set_up(self, record: dict[str, Any]) -> None:
         """Finds the lanes' records in the memory that the host shares with this process."""
-        descriptor, offset, length = place
-        memory = mmap.mmap(descriptor, length - offset, offset=offset)
-        stride = record["stride"]
-        self.places = [lane * stride for lane in range(self.count)]
-        self.memory, self.generator_at = memory, record["generator"]
+        self.map(record)
+        self.generator_at = record["generator"]
 
         def array(at: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-            """One value of every lane, as rows that lie a record apart."""
-            if not math.prod(shape):
-                return np.zeros((self.count, *shape), dtype)
-            within = np.zeros(shape, dtype).strides
-            return np.ndarray((self.count, *shape), dtype, memory, at, (stride, *within))
+            return strided(self.memory, at, self.stride, self.count, dtype, shape)
 
-        self.rewards = array(record["reward"], np.dtype("float64"), ())
-        self.verdicts = Verdicts(memory, record["verdict"], stride, self.count)
         if self.parts is not None:
             self.actions = array(record["action"], self.parts.dtype, (self.parts.elements,))
         else:
@@ -591,29 +576,23 @@ class Worker:
         infos = self.hello["infos"]
         masks = 0 if self.mask_by is None else 1
         self.infos = None if infos is None else LaneInfos(infos, record["infos"][masks:], record["further"], array)
-        self.batch_rows = observations
-        # Per lane one writable array per column, of no dimensions where a value is a scalar.
-        self.rows = [[a[lane : lane + 1].reshape(a.shape[1:]) for a in observations] for lane in range(self.count)]
+        self.batch_rows, self.rows = observations, self.rows_of(observations)
 
-    def work(self, number: int, payload: bytes) -> dict[int, str]:
-        """Does what each lane is told, one lane after the other; those that cannot connect try again after the others.
-        Returns the words of those that are lost.
-        """
-        said: dict[int, str] = {}
-        number <<= 8
-        again = self.do(enumerate(self.taken()), number, payload, said)
-        while again:
-            self.connector.pause(again)
-            # They reset, for which there is no action.
-            again = self.do([(lane, None) for lane in again], number, payload, said)
-        self.connector.rest()
-        return said
+    def nothing_later(self) -> dict[int, str]:
+        """Returns the words of lanes that are lost, of which there are none yet."""
+        return {}
 
-    def do(self, lanes: Iterable[tuple[int, Any]], number: int, payload: bytes, said: dict[int, str]) -> list[int]:
-        """Does what lanes are told, given their actions. Returns those that are to try again to connect."""
+    def packed_later(self, later: dict[int, str]) -> bytes:
+        """Returns them as bytes."""
+        return json.dumps({"lost": later}).encode() if later else b""
+
+    def do(self, lanes: Iterable[int], number: int, payload: bytes, later: dict[int, str]) -> list[int]:
+        """Does what lanes are told. Returns those that are to try again to connect."""
         publish, told, again = self.link.publish, self.verdicts.told, []
         seeds, options = payload[self.count :], self.options_in(payload)
-        for lane, action in lanes:
+        # Copies: envs may keep them.
+        actions = self.actions.astype(self.action_dtype)
+        for lane in lanes:
             task = payload[lane]
             if task == NOTHING:
                 continue
@@ -622,6 +601,7 @@ class Worker:
                 if steps:
                     if self.repeats is not None:
                         self.tell_repeats(lane, task == AGAIN)
+                    action: Any = actions[lane]
                     if self.parts is not None:
                         self.parts.check(action)
                         action = self.parts.action(action)
@@ -651,14 +631,14 @@ class Worker:
                 if self.frames_every:
                     flags |= self.paint(lane, steps, flags)
                 if self.generator_at is not None:
-                    self.memory[self.place(lane)] = packed(generator_of(self.envs[lane]))
+                    self.memory[self.generator_place(lane)] = packed(generator_of(self.envs[lane]))
             except Exception as error:
                 failure = error if steps else self.connector.failed(lane, error)
                 if failure is None:
                     again.append(lane)
                     continue
-                said[lane] = words(failure)
-                self.drop(lane)
+                later[lane] = words(failure)
+                self.lose(lane)
                 flags = LOST
             publish(self.places[lane], number | flags)
         return again
@@ -693,10 +673,6 @@ class Worker:
             at += length
         return options
 
-    def taken(self) -> Iterator[Any]:
-        """Iterates over the actions in memory, as Gymnasium's ``iterate`` does. They are copies: envs may keep them."""
-        return iter(self.actions.astype(self.action_dtype))
-
     def mask(self, lane: int, info: dict[str, Any]) -> None:
         """Writes which actions a lane may take next.
 
@@ -717,7 +693,7 @@ class Worker:
     def begin(self, lane: int, task: int, seed: int, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Begins an episode in a lane, with a new env if it is told so. Returns the first observation and the info."""
         if task == ANEW or (task == PLACED and self.played[lane]):
-            self.drop(lane)
+            self.lose(lane)
             env = make(self.hello)
             if description(env, self.hello) != self.told:
                 env.close()
@@ -727,17 +703,17 @@ class Worker:
         if task == PLACED:
             # The seed chooses the sequence; the place is somewhere in it.
             begun(env, seed, options)
-            generator_of(env).state = unpacked(self.memory[self.place(lane)])  # type: ignore[assignment]
+            generator_of(env).state = unpacked(self.memory[self.generator_place(lane)])  # type: ignore[assignment]
         return begun(env, seed if task in (SEEDED, ANEW) else None, options)
 
-    def call(self, lane: int, method: str, payload: str) -> dict[str, str]:
+    def call_lane(self, lane: int, method: str, payload: str) -> dict[str, str]:
         """Calls a method of a lane's env, and tells where its generator stands then."""
         try:
             told = env_methods.call(self.envs[lane], method, payload)
             if self.generator_at is not None:
-                self.memory[self.place(lane)] = packed(generator_of(self.envs[lane]))
+                self.memory[self.generator_place(lane)] = packed(generator_of(self.envs[lane]))
         except Exception as error:
-            self.drop(lane)
+            self.lose(lane)
             return {"lost": words(error)}
         return told
 
@@ -753,8 +729,7 @@ class Worker:
     def paint(self, lane: int, steps: bool, flags: int) -> int:
         """Makes a picture of a lane's row, if it is to be recorded. Returns the flag that says so; an env that gives none goes
         on without."""
-        self.ages[lane] = self.ages[lane] + 1 if steps else 0
-        if flags == 0 and self.ages[lane] % self.frames_every:
+        if not self.is_painted(lane, steps, bool(flags)):
             return 0
         try:
             self.paintings[lane] = pack_frame(drawn(self.envs[lane]))
@@ -762,24 +737,13 @@ class Worker:
             return 0
         return PAINTED
 
-    def place(self, lane: int) -> slice:
+    def generator_place(self, lane: int) -> slice:
         """The place of a lane's generator in the memory."""
         at = self.places[lane] + self.generator_at
         return slice(at, at + GENERATOR.size)
 
-    def drop(self, lane: int) -> None:
+    def lose(self, lane: int) -> None:
         """Puts an env away."""
-        env, self.envs[lane] = self.envs[lane], None
         if self.repeats is not None:
             self.repeats[lane] = None
-        try:
-            if env is not None:
-                env.close()
-        except Exception:
-            # It is broken already, which is being reported.
-            pass
-
-    def close(self) -> None:
-        """Closes the envs; an env that fails to close does not keep the others from it."""
-        for lane in range(self.count):
-            self.drop(lane)
+        super().lose(lane)

@@ -11,6 +11,3 @@ NOTHING, STEP, RESET, SEEDED, ANEW, PLACED, AGAIN = range(7)
 
 # How a lane answered, in the low byte of its number; and that the worker has a picture of it, which is to be recorded.
 TERMINATED, TRUNCATED, LOST, PAINTED = 1, 2, 4, 64
-
-# How the worker answers: nothing more to say, or with the words of the lanes that were lost, as JSON.
-DONE, SAYS = 0, 1

@@ -72,13 +72,13 @@ class VectorWorker(Worker):
         lane = LaneOfVector(connector.make(lambda: made(hello)))
         return [lane] * lane.foreign.count
 
-    def set_up(self, place: tuple[int, int, int], record: dict[str, Any]) -> None:
+    def set_up(self, record: dict[str, Any]) -> None:
         """Finds the lanes' records in the memory that the host shares with this process."""
-        super().set_up(place, record)
+        super().set_up(record)
         self.foreign: ForeignVector = self.envs[0].foreign
         self.action_batch = Columns(self.envs[0].action_space, self.count)
 
-    def work(self, number: int, payload: bytes) -> dict[int, str]:
+    def work(self, number: int, payload: bytes) -> bytes:
         """Does what the lanes are told, all at once. Returns the words of those that are lost, which are all then."""
         lanes = [lane for lane in range(self.count) if payload[lane] != NOTHING]
         said: dict[int, str] = {}
@@ -91,7 +91,7 @@ class VectorWorker(Worker):
             # Once is enough for all of it.
             said[lanes[0]] = words(error)
         self.link.publish_all([(self.places[lane], number << 8 | flags[lane]) for lane in lanes])
-        return said
+        return self.packed_later(said)
 
     def actions_taken(self) -> Any:
         """Returns a batch of the lanes' actions: copies, for the vector env may keep them."""

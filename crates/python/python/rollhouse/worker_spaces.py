@@ -3,7 +3,7 @@
 A Text and a Sequence are two columns each: their items, with zeros behind the last one, and ``count``, their number. A Text
 says how long it may get, as ``max_length``; of a Sequence the env says it, by its path in the observation or the action:
 ``metadata["max_lengths"] = {"map/seen": 16}``, ``metadata["max_action_lengths"] = {"route": 8}``. The native half makes texts
-and sequences of these columns (``counted.rs``).
+and sequences of these columns (``obs_shape.rs``).
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import iterate
 
+from rollhouse.action_parts import ActionParts
 from rollhouse.carried import kept, own_dtype
-from rollhouse.counted import Counted, TextColumns, check_length
+from rollhouse.counted import Counted, TextColumns, check_length, length_of
 from rollhouse.dict_keys import name_of
 from rollhouse.hosted.columns import Columns, Fixed, write_array
 
@@ -115,10 +117,21 @@ def _sequence(space: spaces.Sequence, path: str, maxima: Maxima) -> dict[str, An
     own = path.partition("/")[2]
     if own not in maxima.by_path:
         raise UnhostedSpace(f'{path}: {space} has no maximum; the env declares it as metadata["{maxima.entry}"][{own!r}]')
-    if not isinstance(space.feature_space, Fixed):
-        raise UnhostedSpace(f"{path}: a Sequence of {type(space.feature_space).__name__} cannot be hosted")
-    item = space_of(space.feature_space, path, maxima)
+    feature: Any = space.feature_space
+    if has_unfixed(feature):
+        raise UnhostedSpace(f"{path}: a Sequence of {type(feature).__name__} cannot be hosted")
+    item = space_of(feature, path, maxima)
+    if not isinstance(feature, Fixed) and not ActionParts(feature).can_be():
+        raise UnhostedSpace(f"{path}: a Sequence of items that one column does not carry exactly cannot be hosted")
     return {"kind": "sequence", "maximum": maxima.by_path[own], "stack": bool(space.stack), "spaces": [item]}
+
+
+def has_unfixed(space: gymnasium.Space) -> bool:
+    """Returns whether a space has a part that is no column of a fixed shape."""
+    parts = getattr(space, "spaces", None) if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
+    if parts is None:
+        return not isinstance(space, Fixed)
+    return any(map(has_unfixed, parts.values() if isinstance(parts, Mapping) else parts))
 
 
 def bounds(values: np.ndarray) -> list[Any]:
@@ -168,7 +181,7 @@ class WorkerColumns(Columns):
 
 
 class SequenceWriter:
-    """Writes sequences of values of one column.
+    """Writes sequences. Items of several columns are rows that carry these, as those of an action.
 
     Attributes:
         dtype: The dtype of the column of items.
@@ -177,9 +190,12 @@ class SequenceWriter:
 
     def __init__(self, space: spaces.Sequence, maximum: int, path: str):
         item: Any = space.feature_space
-        self.dtype = kept(item)
-        self.shape: tuple[int, ...] = (maximum, *(item.shape or ()))
+        self._parts = None if isinstance(item, Fixed) else ActionParts(item)
+        self._columns = Columns(item, 1)
+        self.dtype = kept(item) if self._parts is None else self._parts.dtype
+        self.shape: tuple[int, ...] = (maximum, *((item.shape or ()) if self._parts is None else (self._parts.elements,)))
         self._stack = space.stack
+        self._batch = getattr(space, "stacked_feature_space", None)
         self._path = path or "the observation"
 
     def write(self, items: np.ndarray, count: np.ndarray, value: Any) -> None:
@@ -189,12 +205,20 @@ class SequenceWriter:
             TypeError: The value is none, or an item has a dtype that does not become the column's.
             ValueError: It is too long, or an item has another shape.
         """
-        length = len(value)
+        length = length_of(value) if self._stack else len(value)
         check_length(f"{self._path}: a sequence", length, len(items))
-        if self._stack and length:
+        if self._parts is not None:
+            for at, item in enumerate(iterate(self._batch, value) if self._stack else value):
+                self._carry(items[at], item)
+        elif self._stack and length:
             write_array(items[:length], value)
         else:
             for at, item in enumerate(value):
                 write_array(items[at, ...], item)
         items[length:] = 0
         count[...] = length
+
+    def _carry(self, row: np.ndarray, item: Any) -> None:
+        arrays = [np.empty(shape, dtype) for shape, dtype in zip(self._columns.shapes, self._columns.dtypes, strict=True)]
+        self._columns.write(arrays, [], item)
+        row[...] = np.concatenate([array.reshape(-1) for array in arrays])

@@ -158,7 +158,7 @@ impl RunInfo {
         let spaces = columns.iter().map(|(_, space)| bounds(space)).sum::<usize>() + bounds(action_space);
         let counted = observation_space.counted().into_iter().map(|part| match part {
             CompositeSpace::Text(text) => text.characters().len(),
-            CompositeSpace::Sequence(sequence) => own(sequence.item()) * size_of::<f64>(),
+            CompositeSpace::Sequence(sequence) => bounds(sequence.item()) * size_of::<f64>(),
             CompositeSpace::Dict { .. } | CompositeSpace::Tuple { .. } => 0,
         });
         let names = texts(&self.spec.observation_names)

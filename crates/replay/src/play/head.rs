@@ -2,7 +2,7 @@
 //! [`Seeker`](crate::Seeker).
 
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, LaneSet};
-use rollhouse_env::{BatchEnv, Ended};
+use rollhouse_env::{Ended, LaneBlock};
 
 use crate::code::episode::Episode;
 use crate::play::keyframes::Keyframe;
@@ -54,7 +54,7 @@ pub(crate) struct Taken<'a> {
     /// The return up to this step.
     pub(crate) total_reward: f64,
     /// The env that took the step, and the flags it gave; `None` where nothing is simulated.
-    pub(crate) env: Option<(&'a dyn BatchEnv, Ended)>,
+    pub(crate) env: Option<(&'a dyn LaneBlock, Ended)>,
     /// The simulated observation's columns; none where it is recorded.
     pub(crate) obs: &'a [ColumnMut<'a>],
 }
@@ -145,7 +145,7 @@ impl Head {
         let rewards = episode.steps.as_ref().map(|steps| &*steps.rewards);
         let (mut t, mut last, mut total_reward) = (at, self.reward, self.total_reward);
         let mut take =
-            |row: usize, simulated: f64, env: Option<(&dyn BatchEnv, Ended)>, obs: &[ColumnMut<'_>]| {
+            |row: usize, simulated: f64, env: Option<(&dyn LaneBlock, Ended)>, obs: &[ColumnMut<'_>]| {
                 last = rewards.map_or(simulated, |rewards| rewards.get(row).copied().unwrap_or(0.0));
                 total_reward += last;
                 t += 1;

@@ -3,7 +3,7 @@
 use std::mem::size_of;
 
 use rollhouse_core::Start;
-use rollhouse_env::BatchEnv;
+use rollhouse_env::LaneBlock;
 
 /// The bounds of what a [`Seeker`](crate::Seeker) keeps of the steps it has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Keyframes {
 
     /// Keeps the state of the only lane of `env` after step `at`, which is due. An env that does not show its state is
     /// not asked again.
-    pub(crate) fn keep(&mut self, at: u64, total_reward: f64, env: &dyn BatchEnv) {
+    pub(crate) fn keep(&mut self, at: u64, total_reward: f64, env: &dyn LaneBlock) {
         let Ok(state) = env.state(0) else { return self.give_up() };
         let frame = Keyframe {
             at,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rollhouse_core::{ColumnData, ColumnRef, Start, Verdict};
-use rollhouse_env::{BatchEnv, Image, ImageSize, Registry, RenderError};
+use rollhouse_env::{Image, ImageSize, LaneBlock, Registry, RenderError};
 
 use crate::code::episode::Episode;
 use crate::code::frame::Frames;
@@ -389,7 +389,7 @@ impl Checks {
                 || episode.windows.get(self.next_window).is_some_and(|&(age, _)| age == t))
     }
 
-    fn look(&mut self, episode: &Episode, taken: &Taken<'_>, flags: (bool, bool), env: &dyn BatchEnv) {
+    fn look(&mut self, episode: &Episode, taken: &Taken<'_>, flags: (bool, bool), env: &dyn LaneBlock) {
         let (t, info) = (taken.t, &episode.info);
         let replayed = Replayed {
             terminated: flags.0,

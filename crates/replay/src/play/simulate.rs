@@ -3,12 +3,13 @@
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    ActionCheck, BadAction, BatchEnv, BlockStep, CallError, Ended, EnvEntry, Image, ImageSize, MakeError,
-    RenderError, UnknownEnv,
+    ActionCheck, BadAction, BlockEnv, BlockStep, CallError, Ended, EnvEntry, Image, ImageSize,
+    InstructionSet, LaneBlock, MakeError, RenderError, UnknownEnv,
 };
 
 use crate::code::calls::CalledAt;
@@ -20,7 +21,7 @@ use rollhouse_core::ColumnData;
 /// A block of lanes of one env with one set of options, and the columns it works on. Where some are drawn, each episode
 /// has what its start says.
 pub(crate) struct Simulator {
-    env: Box<dyn BatchEnv>,
+    env: BlockEnv,
     lanes: usize,
     /// The options of all lanes, if some are drawn.
     drawn: Option<Options>,
@@ -144,7 +145,7 @@ impl Simulator {
         let first = vec![options.before_episodes(); lanes];
         let made = catch_unwind(AssertUnwindSafe(|| {
             entry.check_drawn(options)?;
-            entry.make_block(&first)
+            entry.make_any_block(InstructionSet::best(), &first)
         }));
         let env = made.map_err(|_| SimulateError::Panicked { steps: 0 })?.map_err(SimulateError::Make)?;
         let rows =
@@ -210,7 +211,9 @@ impl Simulator {
         let mut obs: Vec<_> = obs.into_iter().flatten().take(count).collect();
         self.without_action = LaneSet::NONE;
         let (env, refused) = (&mut self.env, self.refused & lanes);
-        let lost = catch_unwind(AssertUnwindSafe(|| env.reset(lanes & !refused, &mut obs))).ok()?;
+        let lost =
+            catch_unwind(AssertUnwindSafe(|| env.reset_at_once(lanes & !refused, &mut obs, Instant::now)))
+                .ok()?;
         Some(lost | refused)
     }
 
@@ -235,7 +238,7 @@ impl Simulator {
             rewards: &mut self.rewards,
         };
         let env = &mut self.env;
-        let ended = catch_unwind(AssertUnwindSafe(|| env.step(step))).ok()?;
+        let ended = catch_unwind(AssertUnwindSafe(|| env.step_at_once(step, Instant::now))).ok()?;
         Some(Ended { lost: ended.lost | self.without_action, ..ended })
     }
 
@@ -268,7 +271,7 @@ impl Simulator {
         &mut self,
         episode: &Episode,
         rows: Range<usize>,
-        mut each: impl FnMut(usize, f64, &dyn BatchEnv, Ended, &[ColumnMut<'_>]),
+        mut each: impl FnMut(usize, f64, &dyn LaneBlock, Ended, &[ColumnMut<'_>]),
     ) -> Result<(), SimulateError> {
         let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
         let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
@@ -290,7 +293,7 @@ impl Simulator {
                 infos: &mut infos,
                 rewards: &mut *rewards,
             };
-            match catch_unwind(AssertUnwindSafe(|| env.step(step))) {
+            match catch_unwind(AssertUnwindSafe(|| env.step_at_once(step, Instant::now))) {
                 Ok(ended) if !ended.lost.has(0) => each(row, rewards[0], &**env, ended, &obs),
                 _ => return Err(SimulateError::Panicked { steps }),
             }
@@ -386,7 +389,7 @@ impl Simulator {
 }
 
 /// Calls methods on a lane as they were called before.
-fn repeat(env: &mut dyn BatchEnv, lane: usize, calls: &[CalledAt]) -> Result<(), SimulateError> {
+fn repeat(env: &mut dyn LaneBlock, lane: usize, calls: &[CalledAt]) -> Result<(), SimulateError> {
     for CalledAt { step, call } in calls {
         let (method, steps) = (&call.method, *step);
         match catch_unwind(AssertUnwindSafe(|| env.call(lane, method, &call.payload))) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rollhouse_client::{Answered, LaneFlags, SendRequest, SessionEvent, Trouble};
 use rollhouse_node::FrameRequest;
 use rollhouse_wire::{FrameHeader, FrameKind};
@@ -33,7 +34,7 @@ impl PoolSession {
                 ctx.send(stream.conn, Message::Frame { stream: stream.id, header, request });
             }
         }
-        self.next = self.session.awaited(ctx.now + AS_LONG_AS_IT_TAKES);
+        self.next = self.session.awaited(ctx.now, ctx.now + AS_LONG_AS_IT_TAKES, Bytes::new);
         self.under_way = UnderWay::Nothing;
         self.look_after(ctx.now);
     }

@@ -35,6 +35,7 @@ pub(super) fn others() -> Vec<Sample> {
         lanes: 1,
         pool_lanes: 1,
         replaces: false,
+        resume: None,
         settings,
     };
     let replay = Some(ReplayReport { episode: EPISODE.to_owned(), state: LaneState::Paused });
@@ -49,6 +50,7 @@ pub(super) fn others() -> Vec<Sample> {
         draining: false,
         measured: Default::default(),
         connecting: Vec::new(),
+        standings: Vec::new(),
     };
     let standing = ReplayStanding { state: LaneState::Replaying, step: 3, length: 181, speed: 0.5 };
     vec![

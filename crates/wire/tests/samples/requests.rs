@@ -43,6 +43,7 @@ pub(crate) fn requests() -> Vec<Sample> {
         draining: false,
         measured: BTreeMap::new(),
         connecting: Vec::new(),
+        standings: Vec::new(),
     };
     let open_session = OpenSession {
         session: session(),
@@ -54,6 +55,7 @@ pub(crate) fn requests() -> Vec<Sample> {
         lanes: 32,
         pool_lanes: 64,
         replaces: false,
+        resume: None,
         settings: settings(),
     };
     let close = CloseSession { session: session(), incarnation: INCARNATION };
@@ -175,6 +177,7 @@ pub(super) fn further_requests() -> Vec<Sample> {
         draining: true,
         measured: BTreeMap::new(),
         connecting: Vec::new(),
+        standings: Vec::new(),
     };
     let measured = Heartbeat {
         measured: [("gymnasium:CartPole-v1".into(), weight())].into(),

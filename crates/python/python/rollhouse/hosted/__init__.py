@@ -35,6 +35,7 @@ def vectorize(
     *,
     workers: int | None = None,
     python: str | os.PathLike[str] | None = None,
+    listen: str | os.PathLike[str] | None = None,
     autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
     copy: bool = True,
     seed: int | Sequence[int] | None = None,
@@ -70,6 +71,11 @@ def vectorize(
             its lanes; None for one.
         python: The interpreter that runs them, a path; None for this process's own. It has the package ``rollhouse`` and the same
             version of Python. A frozen program has to name one.
+        listen: A folder, to have the workers be processes that others start, one for each place: ``python -m rollhouse.hosted.join FOLDER``,
+            under the same user, with the same version of Python and the packages of the envs, in a container or under a debugger. The folder is
+            made, or is one that nobody else can enter; only a program that can read the key in it is let in. Until all places are taken and
+            the envs made, the vector env waits for ``launch_timeout``. It ends no such process; one whose lanes are lost is disconnected,
+            and its place is free for another. None to start the workers here.
         autoreset_mode: ``gymnasium.vector.AutoresetMode`` or its value.
         copy: False for observations that are views of the shared memory.
         seed: The seed of the first ``reset`` if that is given none.
@@ -117,6 +123,7 @@ def vectorize(
         [made[id(fn)] for fn in env_fns],
         workers=workers,
         python=python,
+        listen=listen,
         autoreset_mode=autoreset_mode,
         copy=copy,
         seed=seed,

@@ -37,10 +37,11 @@ else:
     # What a worker itself needs comes from where its parent has it, and before that from the interpreter's own library.
     at = next((at for at, path in enumerate(sys.path) if "-packages" in path), len(sys.path))
     sys.path[at:at] = told["folders"]
+from rollhouse._native import WorkerLink
 from rollhouse.hosted.worker import main
 if not told["foreign"]:
     sys.path[:] = told["path"]
-main(int(host), told["version"])
+main(WorkerLink(int(host)))
 """
 """The program of a worker: its arguments are what it is told (JSON) and the process id of its parent."""
 
@@ -48,6 +49,17 @@ main(int(host), told["version"])
 def cores() -> int:
     """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _program(python: str | os.PathLike[str] | None) -> list[str]:
+    """Returns the program that workers run, and its arguments."""
+    executable = interpreter(python, "; python= names one that has the package rollhouse")
+    told = {
+        "foreign": python is not None and os.path.abspath(executable) != os.path.abspath(sys.executable or os.devnull),
+        "path": search_path(),
+        "folders": folders_of("rollhouse", "gymnasium", "numpy", "cloudpickle"),
+    }
+    return [executable, "-c", _BOOT, json.dumps(told), str(os.getpid())]
 
 
 class Connect(NamedTuple):
@@ -78,13 +90,14 @@ class Crew:
         frames_every: int = 0,
         python: str | os.PathLike[str] | None = None,
         together: bool = False,
+        listen: str | os.PathLike[str] | None = None,
     ):
         """Starts workers. ``connect``: how their envs try again to connect. ``alike``: all lanes have the spaces of the first, so that its worker can speak for the
         others, which are started when they are needed. ``frames_every``: steps between two pictures that workers take
         of lanes, 0 for none. ``python``: the interpreter of the workers, None for this process's own. ``together``: the functions are one
-        ``VectorMaker``, of which each worker makes a vector env of its lanes.
+        ``VectorMaker``, of which each worker makes a vector env of its lanes. ``listen``: the folder in which workers connect that others
+        start, all at once; None to start them.
         """
-        executable = interpreter(python, "; python= names one that has the package rollhouse")
         lanes = len(env_fns)
         self.ranges = [(lanes * w // workers, lanes * (w + 1) // workers) for w in range(workers)]
         self.launch_timeout, self.connect = launch_timeout, connect
@@ -99,20 +112,20 @@ class Crew:
                     "frames_every": frames_every,
                     "connect": tuple(connect),
                     "together": together,
+                    "version": sys.version_info[:2],
                 }
             )
             for first, end in self.ranges
         ]
-        told = {
-            "foreign": python is not None and os.path.abspath(executable) != os.path.abspath(sys.executable or os.devnull),
-            "path": search_path(),
-            "folders": folders_of("rollhouse", "gymnasium", "numpy", "cloudpickle"),
-            "version": sys.version_info[:2],
-        }
-        program = [executable, "-c", _BOOT, json.dumps(told), str(os.getpid())]
-        self.launched = 1 if alike else workers
+        self._given_up = "was killed" if listen is None else "was disconnected"
+        self.launched = 1 if alike and listen is None else workers
         self.lanes = _native.WorkerLanes(
-            program, hellos, self.ranges, (self.launched, max(2, cores())), (launch_timeout, connect.timeout), together
+            _program(python) if listen is None else os.fspath(listen),
+            hellos,
+            self.ranges,
+            (self.launched, max(2, cores())),
+            (launch_timeout, connect.timeout),
+            together,
         )
         self._setups: list[bytes] = []
 
@@ -155,9 +168,9 @@ class Crew:
         """Makes the exception for a lost worker."""
         what = {
             "died": f"died: {detail}",
-            "hung": "did not answer within its deadline and was killed",
+            "hung": f"did not answer within its deadline and {self._given_up}",
             "connect": f"did not connect within connect_timeout={self.connect.timeout} s and was {detail}",
-            "launch": f"did not make its envs within launch_timeout={self.launch_timeout} s and was killed",
+            "launch": f"did not make its envs within launch_timeout={self.launch_timeout} s and {self._given_up}",
         }[cause]
         lanes = tuple(range(*self.ranges[index]))
         return LaneLostError(

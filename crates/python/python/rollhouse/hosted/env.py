@@ -93,6 +93,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
         *,
         workers: int | None = None,
         python: str | os.PathLike[str] | None = None,
+        listen: str | os.PathLike[str] | None = None,
         autoreset_mode: Mode = AutoresetMode.NEXT_STEP,
         copy: bool = True,
         seed: int | Sequence[int] | None = None,
@@ -122,6 +123,8 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
             self._together.check(observation_mode, record_frames)
             workers = 1 if workers is None else workers
         workers = checked_workers(workers, len(env_fns))
+        if listen is not None and python is not None:
+            raise ValueError(f"python={os.fspath(python)!r} is of workers that are started here, and those of listen={os.fspath(listen)!r} are not")
         Timeouts(step_timeout, reset_timeout, call_timeout, launch_timeout, connect_timeout).check()
         connect = checked_connect(connect_retries, connect_timeout)
         self._rule = record_rule(record, trace=False)
@@ -141,6 +144,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
             frames_every=every,
             python=python,
             together=self._together is not None,
+            listen=listen,
         )
         self._native = self._crew.lanes
         try:

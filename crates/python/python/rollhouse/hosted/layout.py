@@ -94,7 +94,7 @@ class Layout:
         rows, stride = row_bytes.shape
         arrays = []
         for offset, dtype, shape in zip(self.offsets, self.columns.dtypes, self.columns.shapes, strict=True):
-            array = _strided(row_bytes, offset, stride, rows, dtype, shape)
+            array = strided(row_bytes, offset, stride, rows, dtype, shape)
             arrays.append(array.copy() if copy else array)
         return arrays
 
@@ -119,7 +119,7 @@ class Layout:
         for array, offset, dtype, shape in zip(
             arrays, self.offsets, self.columns.dtypes, self.columns.shapes, strict=True
         ):
-            np.copyto(_strided(column, offset, stride, rows, dtype, shape), array)
+            np.copyto(strided(column, offset, stride, rows, dtype, shape), array)
 
     def loose(self, items: Sequence[Any]) -> np.ndarray:
         """Returns rows of the engine's one column for actions that are no arrays: as they would be recorded, where that can
@@ -143,11 +143,11 @@ class Layout:
         engine's columns.
         """
         if self.parts is not None:
-            return [_strided(memory, places[0], stride, count, self.parts.dtype, (self.parts.elements,))]
+            return [strided(memory, places[0], stride, count, self.parts.dtype, (self.parts.elements,))]
         if self.raw:
             places = [places[0] + offset for offset in self.offsets]
         return [
-            _strided(memory, at, stride, count, dtype, shape)
+            strided(memory, at, stride, count, dtype, shape)
             for at, dtype, shape in zip(places, self.stored, self.columns.shapes, strict=True)
         ]
 
@@ -192,7 +192,7 @@ class InfoRows:
         stride = record["stride"]
         self._channels: list[tuple[str, np.ndarray, float]] = []
         for at, (name, dtype, shape) in zip(record["infos"], channels, strict=True):
-            rows = _strided(memory, at, stride, count, np.dtype(dtype), tuple(shape))
+            rows = strided(memory, at, stride, count, np.dtype(dtype), tuple(shape))
             self._channels.append((name, rows, np.nan if rows.dtype.kind == "f" else 0))
 
     def write_all(self, infos: dict[str, Any]) -> None:
@@ -234,7 +234,7 @@ class InfoRows:
                 raise ValueError(f"info {name!r} does not fit record_infos: {error}") from error
 
 
-def _strided(
+def strided(
     buffer: Any, offset: int, stride: int, rows: int, dtype: np.dtype, shape: tuple[int, ...]
 ) -> np.ndarray:
     """Returns an array [rows, ...] over a buffer, whose rows begin ``stride`` bytes apart."""

@@ -1,20 +1,15 @@
-"""A process that steps lanes for a ``HostedVectorEnv``; started by it, never by hand.
+"""What a worker of a ``HostedVectorEnv`` does: it is sent functions that make its envs, and sends more than rows.
 
-It makes its envs one by one, then does what it is told until it is told to end. A lane whose env raises is lost
-alone; ``SystemExit`` ends the process, and with it all of its lanes. It ends when its parent does, whatever its
-envs are doing.
-
-Each lane has a record in the memory that the worker shares with its parent alone: its answer's number, reward, action,
-observation, and what it says beside that. A command has a byte for each lane (the constants below), a seed of 8 bytes for
-each, and where there are any the options of resets and actions that are no columns.
+What a lane says beside its row is in its record or, where there is no room, goes with the answer to the command. Behind the bytes of lanes
+and their seeds a command has, where there are any, the options of resets and actions that are no columns.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import mmap
 import pickle
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,27 +29,22 @@ from rollhouse.hosted.columns import write_array
 from rollhouse.hosted.declared import declared_options
 from rollhouse.hosted.layout import InfoRows, Layout
 from rollhouse.hosted.script import unpack
-from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.hosted.words import Packer, pickled
 from rollhouse.lane_words import (
     ANEW,
-    CALL_LANE,
-    DONE,
     LOST,
     NOTHING,
     RESET,
-    SAYS,
     STEP,
     TERMINATED,
     TRUNCATED,
-    WORK,
 )
 from rollhouse.lookup import REGISTERED
-from rollhouse.process_name import name_process
 from rollhouse.said import info_of, reward_of
+from rollhouse.worker_program import LaneWorker, Place, run
 
 # Commands beside those that all workers have: the low byte of the code, the rest its number.
-CLOSE, SETUP, CALL = 2, 3, 4
+SETUP, CALL = 3, 4
 
 # How a lane answered, beside what all workers say: it says more, in its record or with the answer to the command.
 SPEAKS, SPEAKS_LATER = 8, 16
@@ -63,42 +53,50 @@ SPEAKS, SPEAKS_LATER = 8, 16
 AHEAD = 32
 
 
-def main(host: int, version: Sequence[int]) -> None:
-    """Runs the worker until it is told to end. ``host`` is the process id of its parent, whose Python has that ``version``."""
-    link = WorkerLink(host)
-    hello = pickle.loads(link.hello())
+def main(link: WorkerLink) -> None:
+    """Runs the worker until it is told to end."""
+    run(link, lambda hello: begin(link, pickle.loads(hello)))
+
+
+def join() -> None:
+    """Connects in the folder that is the program's first argument, for the place that is the second or for any, and runs the worker. Ends the
+    process with 1 and a message if it is refused or disconnected."""
+    if not 2 <= len(sys.argv) <= 3 or not all(place.isdecimal() for place in sys.argv[2:]):
+        sys.exit("usage: python -m rollhouse.hosted.join FOLDER [PLACE]")
+    # Connecting may wait for a minute, in which Python looks after no signal.
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        if sys.version_info[:2] != tuple(version):
-            theirs, ours = (".".join(map(str, numbers)) for numbers in (version, sys.version_info[:2]))
+        link = WorkerLink.connect(sys.argv[1], *map(int, sys.argv[2:]))
+        signal.signal(signal.SIGINT, handler)
+        main(link)
+    except OSError as error:
+        sys.exit(f"rollhouse.hosted.join: {error}")
+
+
+class Raised:
+    """A worker whose functions raised. Its parent has been told why; that this process ends would count as another failure."""
+
+    name = "rollhouse-env"
+
+    def __init__(self, link: WorkerLink):
+        self.link = link
+
+    def serve(self, place: Place) -> None:
+        """Waits until the parent wants no more."""
+        self.link.receive()
+
+
+def begin(link: WorkerLink, hello: dict[str, Any]) -> tuple[bytes, Worker | Raised]:
+    """Makes the envs of a hello. Returns the answer, and the worker."""
+    try:
+        if sys.version_info[:2] != hello["version"]:
+            theirs, ours = (".".join(map(str, numbers)) for numbers in (hello["version"], sys.version_info[:2]))
             raise InterpreterError(f"python={sys.executable!r} is Python {ours}, and functions of Python {theirs} cannot be sent to it")
         worker = kind_of(hello)(link, hello)
         worker.connector.rest()
-        answer: tuple[str, Any] = ("made", worker.describe())
+        return dump(("made", worker.describe())), worker
     except Exception as error:
-        worker, answer = None, ("raised", failure(error))
-    if worker is not None:
-        name_process(f"rollhouse {worker.first}-{worker.first + worker.count - 1}")
-    place = link.ready(dump(answer))
-    while True:
-        code, payload = link.receive()
-        if worker is None:
-            # The parent has been told why; that this process ends counts as another failure.
-            break
-        command = code & 0xFF
-        if command == WORK:
-            said = worker.work(code >> 8, payload)
-            link.reply(SAYS if said else DONE, said)
-        elif command == CLOSE:
-            worker.close()
-            link.reply(DONE, b"")
-            break
-        elif command == CALL_LANE:
-            link.reply(SAYS, json.dumps(worker.call_lane(**json.loads(payload))).encode())
-        elif command == SETUP:
-            worker.set_up(place, pickle.loads(payload))
-            link.reply(DONE, b"")
-        else:
-            link.reply(SAYS, worker.dump_results(worker.call(*pickle.loads(payload))))
+        return dump(("raised", failure(error))), Raised(link)
 
 
 def kind_of(hello: dict[str, Any]) -> type[Worker]:
@@ -152,21 +150,16 @@ def _adapted(fn: Callable[[], Any]) -> gymnasium.Env:
     return adapted(fn())
 
 
-class Worker:
+class Worker(LaneWorker):
     """The lanes of this process: the first is ``first`` of the whole batch, here they count from 0."""
 
     def __init__(self, link: WorkerLink, hello: dict[str, Any]):
-        self.link = link
         unpack(hello["script"])
         self.first: int = hello["first"]
         self.fns: list[Callable[[], gymnasium.Env]] = [pickle.loads(fn) for fn in hello["env_fns"]]
+        super().__init__(link, Connector(link, *hello["connect"]), len(self.fns), hello["frames_every"])
+        self.name = f"rollhouse {self.first}-{self.first + self.count - 1}"
         self.same_step = AutoresetMode(hello["autoreset_mode"]) is AutoresetMode.SAME_STEP
-        self.connector = Connector(link, *hello["connect"])
-        self.envs: list[Any] = []
-        self.count = len(self.fns)
-        # Pictures are recorded of every so many-th step, of none if it is 0; and the steps of each lane's episode.
-        self.frames_every: int = hello["frames_every"]
-        self.ages = [0] * self.count
         self.packer = Packer()
         # What resets that were made ahead gave, or the exceptions that they raised, where that is not in memory.
         self.begun: dict[int, Any] = {}
@@ -177,6 +170,15 @@ class Worker:
         self.envs = [self.connector.make(functools.partial(_adapted, fn)) for fn in self.fns]
         # Whether each episode has options, which are known as it begins.
         self.declares = bool(declared_options(self.envs[0].metadata))
+
+    def answer(self, command: int, number: int, payload: bytes) -> bytes | None:
+        """Does a command, also the first one, and one for all envs. Returns the answer; None if the host wants no more."""
+        if command == SETUP:
+            self.set_up(pickle.loads(payload))
+            return b""
+        if command == CALL:
+            return self.dump_results(self.call(*pickle.loads(payload)))
+        return super().answer(command, number, payload)
 
     def describe(self) -> list[tuple[Any, ...]]:
         """Returns for each lane: spaces, metadata, render mode, id, time limit, methods, and what is to be known of one of a
@@ -196,22 +198,17 @@ class Worker:
         for lane, env in enumerate(self.envs):
             check_same(self.first + lane, (env.observation_space, env.action_space), (observation, action))
 
-    def set_up(self, place: tuple[int, int, int], told: dict[str, Any]) -> None:
+    def set_up(self, told: dict[str, Any]) -> None:
         """Finds the lanes' records in its memory. ``told`` are the spaces of the batch, and the places."""
         observation, action, record = told["observation"], told["action"], told["record"]
         self.check_spaces(observation, action)
-        descriptor, offset, length = place
-        self.memory = mmap.mmap(descriptor, length - offset, offset=offset)
-        stride = record["stride"]
-        self.places = [lane * stride for lane in range(self.count)]
+        self.map(record)
         self.said_at, self.said_room = record["said"]
         self.ahead_at: int = record["ahead"]
 
         def columns(layout: Layout, places: Sequence[int]) -> list[np.ndarray]:
-            return layout.records(self.memory, places, stride, self.count)
+            return layout.records(self.memory, places, self.stride, self.count)
 
-        self.rewards = np.ndarray((self.count,), np.float64, self.memory, record["reward"], (stride,))
-        self.verdicts = Verdicts(self.memory, record["verdict"], stride, self.count)
         self.layout, self.action_layout = Layout(observation), Layout(action, 1)
         self.columns, self.action_columns = self.layout.columns, self.action_layout.columns
         self.batch_rows = columns(self.layout, record["observation"])
@@ -227,23 +224,7 @@ class Worker:
         self.infos = InfoRows(self.memory, record, told["infos"], self.count) if told["infos"] else None
         self.batched_action_space = batch_space(action, 1)
 
-    def rows_of(self, arrays: list[np.ndarray]) -> list[list[np.ndarray]]:
-        """Returns for each lane one writable array per column, of no dimensions where a value is a scalar."""
-        return [[a[lane : lane + 1].reshape(a.shape[1:]) for a in arrays] for lane in range(self.count)]
-
     # Lanes
-
-    def work(self, number: int, payload: bytes) -> bytes:
-        """Does what each lane is told, one lane after the other; those that cannot connect try again after the others.
-        Returns what there was no room to say in their records.
-        """
-        later = bytearray()
-        again = self.do(range(self.count), number << 8, payload, later)
-        while again:
-            self.connector.pause(again)
-            again = self.do(again, number << 8, payload, later)
-        self.connector.rest()
-        return bytes(later)
 
     def do(self, lanes: Iterable[int], number: int, payload: bytes, later: bytearray) -> list[int]:
         """Does what these lanes are told. Returns those that are to try again to connect."""
@@ -424,21 +405,14 @@ class Worker:
 
     def lose(self, lane: int) -> None:
         """Puts an env away."""
-        env, self.envs[lane] = self.envs[lane], None
         self.begun.pop(lane, None)
-        try:
-            if env is not None:
-                env.close()
-        except Exception:
-            # It is broken already, which is being reported.
-            pass
+        super().lose(lane)
 
     def picture(self, lane: int, began: bool, over: bool) -> tuple[bytes, str | None]:
         """Takes a picture of the lane as it looks now, if that is to be recorded: at the reset (``began``), at every
         ``frames_every``-th step and at the last. An env that gives no such picture goes on without; then why.
         """
-        self.ages[lane] = 0 if began else self.ages[lane] + 1
-        if not (began or over or self.ages[lane] % self.frames_every == 0):
+        if not self.is_painted(lane, not began, over):
             return b"", None
         try:
             return pack_frame(np.asarray(self.envs[lane].render())), None
@@ -484,12 +458,3 @@ class Worker:
                 except Exception as error:
                     results[lane] = (False, failure(error))
             return dump(results)
-
-    def close(self) -> None:
-        """Closes the envs; an env that fails to close does not keep the others from it."""
-        for env in self.envs:
-            try:
-                if env is not None:
-                    env.close()
-            except Exception:
-                traceback.print_exc(file=sys.stderr)

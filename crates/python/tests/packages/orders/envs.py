@@ -56,6 +56,18 @@ class Path(Say):
     action_space = spaces.Sequence(spaces.MultiBinary(3))
 
 
+class Squads(Say):
+    """Takes sequences of small dicts and tuples."""
+
+    metadata = {"max_action_lengths": {"seen": 3, "units": 4}, "deterministic": True}
+    action_space = spaces.Dict({
+        "seen": spaces.Sequence(spaces.Tuple((spaces.Discrete(3, start=2), spaces.MultiBinary(2)))),
+        "units": spaces.Sequence(
+            spaces.Dict({"at": spaces.Box(-1, 1, (2,), np.float16), "of": spaces.Dict({"hp": spaces.Discrete(9)})}), stack=True
+        ),
+    })
+
+
 class Plan(Say):
     """Takes texts and sequences of all kinds among other things."""
 

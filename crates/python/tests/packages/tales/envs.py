@@ -43,6 +43,33 @@ class Trail(Note):
         return self.np_random.uniform(-1, 1, (self.np_random.integers(0, 5), 2)).astype(np.float32)
 
 
+class Squads(Note):
+    """Shows sequences of small dicts and tuples; action 2 shows those of `wrong`."""
+
+    metadata = {"max_lengths": {"seen": 3, "units": 4}}
+
+    def __init__(self, **wrong):
+        super().__init__()
+        self.wrong = wrong
+        unit = spaces.Dict({"at": spaces.Box(-1, 1, (2,), np.float16), "of": spaces.Dict({"hp": spaces.Discrete(9)})})
+        self.observation_space = spaces.Dict({
+            "seen": spaces.Sequence(spaces.Tuple((spaces.Discrete(3, start=2), spaces.MultiBinary(2)))),
+            "units": spaces.Sequence(unit, stack=True),
+        })
+
+    def _shown(self):
+        draw = self.np_random
+        seen, units = draw.integers(0, 4), draw.integers(0, 5)
+        return {
+            "seen": tuple((draw.integers(2, 5), draw.integers(0, 2, 2, np.int8)) for _ in range(seen)),
+            "units": {"at": draw.uniform(-1, 1, (units, 2)).astype(np.float16), "of": {"hp": draw.integers(0, 9, units)}},
+        }
+
+    def step(self, action):
+        shown, *rest = super().step(action)
+        return (shown | self.wrong if action == 2 else shown), *rest
+
+
 class Story(Note):
     """Shows texts and sequences of all kinds among other things; action 2 shows the texts and sequences `wrong`."""
 

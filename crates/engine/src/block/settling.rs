@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rollhouse_arena::Rows;
 
-use crate::block::{Block, Turn};
+use super::{Block, Turn};
 use crate::timings::Laps;
 
 /// Waits until no lane of the blocks is under way, at most until `deadline`, and accounts for each. Returns whether none
@@ -22,6 +22,8 @@ pub(crate) fn settle(
 ) -> bool {
     loop {
         flush(blocks);
+        let now = Instant::now();
+        note_time(blocks, now);
         for block in &mut *blocks {
             block.linger();
             // All are waited for; which were complete by now does not matter.
@@ -30,7 +32,8 @@ pub(crate) fn settle(
         let Some(due) = blocks.iter().filter_map(Block::due).min() else { return true };
         // Lanes whose episode has just ended may have been posted again.
         flush(blocks);
-        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+        if deadline.is_some_and(|deadline| deadline <= now) {
+            blocks.iter_mut().for_each(Block::hand_over_if_due);
             return false;
         }
         wait(blocks, deadline.map_or(due, |deadline| due.min(deadline)));
@@ -56,10 +59,22 @@ pub(crate) fn wait(blocks: &mut [Block], deadline: Instant) {
             break;
         }
     }
-    if let Some(at) = hand_over {
-        let now = Instant::now();
-        if at <= now {
-            blocks.iter_mut().for_each(|block| block.hand_over_if_due(now));
-        }
+    note_time(blocks, Instant::now());
+    blocks.iter_mut().for_each(Block::hand_over_if_due);
+}
+
+/// Gives the blocks the time.
+pub(crate) fn note_time(blocks: &mut [Block], now: Instant) {
+    blocks.iter_mut().for_each(|block| block.note_time(now));
+}
+
+/// Arms the descriptor of the blocks' lanes. Returns the time at which the caller has to look again at the latest, but for
+/// restarts.
+pub(crate) fn arm(blocks: &mut [Block], now: Instant) -> Option<Instant> {
+    if blocks.iter().any(Block::is_ready) {
+        return Some(now);
     }
+    let look = blocks.iter_mut().find_map(|block| block.with_late(|env| env.arm(now))).flatten();
+    let due = blocks.iter().flat_map(|block| [block.due(), block.hand_over_at()]).flatten();
+    due.chain(look).min()
 }

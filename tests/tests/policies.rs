@@ -1,0 +1,111 @@
+//! Policies in files: a net plays, what it notes is recorded, and a file that is none is refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rollhouse_tests::{Folder, json_lines, run, succeed};
+use serde_json::{Value, json};
+
+/// Writes a file of safetensors with tensors of singles.
+fn write_net(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, shape, numbers) in tensors {
+        let begin = data.len();
+        data.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        let tensor = json!({"dtype": "F32", "shape": shape, "data_offsets": [begin, data.len()]});
+        header.insert((*name).to_owned(), tensor);
+    }
+    let header = serde_json::to_vec(&header).unwrap();
+    let length = (header.len() as u64).to_le_bytes();
+    fs::write(path, [&length[..], &header, &data].concat()).unwrap();
+}
+
+/// A net that balances: it pushes the cart to where the pole falls.
+fn balances(folder: &Folder) -> PathBuf {
+    let path = folder.path().join("balance.safetensors");
+    let weights = [0.0, 0.0, 0.0, 0.0, 0.4, 1.2, 12.0, 4.0];
+    write_net(&path, &[("policy.0.weight", &[2, 4], &weights), ("value.0.weight", &[1, 4], &[0.5; 4])]);
+    path
+}
+
+/// What the episodes of a folder have as returns.
+fn returns(data: &Folder) -> Vec<f64> {
+    let episodes = json_lines(data.path(), "replay ls --json");
+    episodes.iter().map(|episode| episode["return"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn a_net_of_a_file_plays_and_what_it_notes_is_recorded_and_verified() {
+    let (files, data) = (Folder::new(), Folder::new());
+    let net = balances(&files);
+    let line =
+        format!("rollout --env CartPole-v1 --lanes 8 --episodes 16 --seed 5 --policy {}", net.display());
+    let report = &json_lines(data.path(), &format!("{line} --json"))[0];
+    assert_eq!(report["policy"], "balance");
+    let mean = |returns: &[f64]| returns.iter().sum::<f64>() / returns.len() as f64;
+    assert!(mean(&returns(&data)) > 150.0, "{:?}", returns(&data));
+    succeed(data.path(), "replay verify --all");
+    let episode = &json_lines(data.path(), "replay ls --json --limit 1")[0];
+    assert_eq!(episode["policy"], "balance");
+    let id = episode["id"].as_str().unwrap();
+    for step in json_lines(data.path(), &format!("replay export {id} --format jsonl")).iter().skip(1) {
+        let Some(noted) = step.get("step_columns") else { continue };
+        assert!(noted["log_prob"].as_f64().unwrap() <= 0.0 && noted["value"].is_number(), "{step}");
+    }
+}
+
+#[test]
+fn the_same_net_and_seed_play_the_same_episodes_on_any_number_of_threads() {
+    let files = Folder::new();
+    let net = balances(&files);
+    let play = |threads: u32| {
+        let data = Folder::new();
+        let line =
+            format!("rollout --env CartPole-v1 --lanes 600 --episodes 600 --seed 9 --threads {threads}");
+        succeed(data.path(), &format!("{line} --temperature 5 --policy {}", net.display()));
+        returns(&data)
+    };
+    assert_eq!(play(1), play(2));
+}
+
+#[test]
+fn an_episode_goes_on_by_a_net_from_any_of_its_steps() {
+    let (files, data) = (Folder::new(), Folder::new());
+    let net = balances(&files);
+    succeed(data.path(), "rollout --env CartPole-v1 --lanes 1 --episodes 1 --seed 3");
+    let episode = &json_lines(data.path(), "replay ls --json")[0];
+    let (id, before) = (episode["id"].as_str().unwrap(), episode["return"].as_f64().unwrap());
+    succeed(data.path(), &format!("replay fork {id} --at 3 --policy {}", net.display()));
+    let most = returns(&data).into_iter().fold(0.0, f64::max);
+    assert!(most > 2.0 * before, "{most} after {before}");
+}
+
+#[test]
+fn what_is_no_net_for_the_env_is_refused_before_anything_is_written() {
+    let (files, data) = (Folder::new(), Folder::new());
+    let net = balances(&files);
+    let broken = files.path().join("broken.safetensors");
+    fs::write(&broken, b"no net").unwrap();
+    let refused = |line: &str| -> Value {
+        let done = run(data.path(), &format!("rollout --lanes 2 --episodes 2 --json {line}"));
+        assert_eq!(done.code, Some(2), "{line}: {}", done.stderr);
+        assert!(!data.path().join("replays").exists());
+        serde_json::from_str(done.stderr.lines().last().unwrap()).unwrap()
+    };
+    let named = |line: &str, words: &str| {
+        let said = refused(line).to_string();
+        assert!(said.contains(words), "{line}: {said}");
+    };
+    named(&format!("--env CartPole-v1 --policy {}", broken.display()), "the file is none of safetensors");
+    named(
+        &format!("--env CartPole-v1 --policy {}/none.safetensors", files.path().display()),
+        "cannot be read",
+    );
+    named(&format!("--env Acrobot-v1 --policy {}", net.display()), "the net gives 2 outputs, the env's actions need 3");
+    named(
+        &format!("--env CartPole-v1 --temperature 0 --policy {}", net.display()),
+        "temperature 0; it is above 0",
+    );
+    named("--env CartPole-v1 --epsilon 0.5", "are for nets");
+    named("--env CartPole-v1 --policy greedy", "unknown policy `greedy`");
+}
