@@ -101,7 +101,10 @@ fn what_is_no_net_for_the_env_is_refused_before_anything_is_written() {
         &format!("--env CartPole-v1 --policy {}/none.safetensors", files.path().display()),
         "cannot be read",
     );
-    named(&format!("--env Acrobot-v1 --policy {}", net.display()), "the net gives 2 outputs, the env's actions need 3");
+    named(
+        &format!("--env Acrobot-v1 --policy {}", net.display()),
+        "the net gives 2 outputs, the env's actions need 3",
+    );
     named(
         &format!("--env CartPole-v1 --temperature 0 --policy {}", net.display()),
         "temperature 0; it is above 0",

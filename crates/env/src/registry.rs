@@ -218,7 +218,7 @@ impl EnvEntry {
         Self { bounded: true, draws_options: true, ..entry }
     }
 
-    /// Adds that the blocks take other options for each episode ([`LaneBlock::set_options`]), so that options may be
+    /// Adds that the blocks take other options for each episode ([`crate::LaneBlock::set_options`]), so that options may be
     /// drawn.
     #[must_use]
     pub fn with_drawn_options(self) -> Self {

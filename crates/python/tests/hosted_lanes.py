@@ -102,7 +102,7 @@ class Listing(Failing):
     known = {
         "did": spaces.Dict({"did": did}),
         "root": did,
-        "nested": spaces.Sequence(spaces.Dict({"a": spaces.Discrete(2)})),
+        "nested": spaces.Sequence(spaces.Dict({"a": spaces.Text(3)})),
         "wide": spaces.Sequence(spaces.Discrete(3, dtype=np.uint64)),
         "half": spaces.Text(3, charset="a\ud800"),
     }

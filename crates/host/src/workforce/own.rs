@@ -81,7 +81,7 @@ impl OwnWorkers {
     /// Starts the first [`HostConfig::launch_at_start`] workers, of which each has a range of lanes.
     ///
     /// # Errors
-    /// As [`Host::start`].
+    /// As [`crate::Host::start`].
     pub fn start(config: HostConfig, ranges: Vec<Range<usize>>) -> Result<Self, HostError> {
         let launched = config.launch_at_start;
         let worker = |index| OwnWorker { launched: index < launched, ..OwnWorker::default() };
@@ -100,7 +100,7 @@ impl OwnWorkers {
     /// Launches the workers that have not been launched yet.
     ///
     /// # Errors
-    /// As [`Host::launch_all`].
+    /// As [`crate::Host::launch_all`].
     pub fn launch_all(&self) -> Result<(), HostError> {
         let mut pool = self.pool.lock();
         pool.protocol.messages.workers.iter_mut().for_each(|worker| worker.launched = true);
@@ -111,7 +111,7 @@ impl OwnWorkers {
     /// whether that is so.
     ///
     /// # Errors
-    /// As [`Host::wait`]; [`OwnWorkers::lost`] tells of a worker.
+    /// As [`crate::Host::wait`]; [`OwnWorkers::lost`] tells of a worker.
     pub fn made(&self, patience: Duration) -> Result<bool, HostError> {
         self.wait_for(patience, |pool| {
             let own = &pool.protocol.messages;
@@ -132,7 +132,7 @@ impl OwnWorkers {
     /// Makes the memories for lanes of that env. Returns the places that each worker has to be told. Called once.
     ///
     /// # Errors
-    /// [`HostError::TooLarge`], and as [`Host::share`].
+    /// [`HostError::TooLarge`], and as [`crate::Host::share`].
     pub fn lay_out(&self, spec: &EnvSpec) -> Result<Vec<Places>, HostError> {
         let mut pool = self.pool.lock();
         let record = Record::of_talking(spec);
@@ -213,7 +213,7 @@ impl OwnWorkers {
     /// Waits for at most `patience` until no worker is being started any more or waits for it.
     ///
     /// # Errors
-    /// As [`Host::wait`].
+    /// As [`crate::Host::wait`].
     pub fn look_after(&self, patience: Duration) -> Result<(), HostError> {
         let mut pool = self.pool.lock();
         pool.host.wait(Until::AllBack, Some(patience))?;
@@ -232,7 +232,7 @@ impl OwnWorkers {
     /// Waits for at most `patience` until no worker has anything to do. Returns whether that is so.
     ///
     /// # Errors
-    /// As [`Host::wait`].
+    /// As [`crate::Host::wait`].
     pub fn quiet(&self, patience: Duration) -> Result<bool, HostError> {
         self.wait_for(patience, |pool| {
             (0..pool.workers.len()).all(|worker| pool.host.state(worker) != WorkerState::Busy)
@@ -242,7 +242,7 @@ impl OwnWorkers {
     /// Gives every worker a call; no worker may have anything to do. One that does not answer within `timeout` is ended.
     ///
     /// # Errors
-    /// As [`Host::post`].
+    /// As [`crate::Host::post`].
     pub fn call(&self, payloads: &[Vec<u8>], timeout: Option<Duration>) -> Result<(), HostError> {
         let mut pool = self.pool.lock();
         for (worker, payload) in payloads.iter().enumerate() {
@@ -256,7 +256,7 @@ impl OwnWorkers {
     /// Waits for at most `patience` until every worker has answered the call, and takes the answers.
     ///
     /// # Errors
-    /// As [`Host::wait`].
+    /// As [`crate::Host::wait`].
     pub fn answers(&self, patience: Duration) -> Result<Option<Answers>, HostError> {
         let there = self.wait_for(patience, |pool| {
             pool.workers.iter().all(|worker| worker.outstanding != Outstanding::Call)

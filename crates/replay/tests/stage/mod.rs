@@ -279,7 +279,8 @@ fn fill(space: &Space, actions: &mut ColumnData, lane: usize, bits: u64) {
             for (at, (value, range)) in row.iter_mut().zip(&elements).enumerate() {
                 let unit = (bits.rotate_right(7 * at as u32) >> 40) as f64 / (1u64 << 24) as f64;
                 let extent = range.high - range.low;
-                *value = range.low + if range.whole { (unit * (extent + 1.0)).floor() } else { unit * extent };
+                *value =
+                    range.low + if range.whole { (unit * (extent + 1.0)).floor() } else { unit * extent };
             }
             settling.settle(ColumnMut::F64(row));
         }
