@@ -13,9 +13,11 @@ impl Engine {
     /// after. `None` for lanes that finish within the call, for late ones that have none
     /// ([`LateLanes::descriptor`](rollhouse_env::LateLanes::descriptor)), and once every block is lost.
     ///
-    /// The engine's lanes own it. It stays the same while they live, whatever is started again meanwhile. Whoever sleeps
-    /// without holding the engine sleeps on a duplicate, which is never readable again after the lanes' end. Nobody reads
-    /// from it.
+    /// The engine's lanes own it. It stays the same while they live, whatever is started again meanwhile. Options that an env
+    /// keeps for life make lanes anew, and with them another descriptor: ask again after a reset or `set_attr` with options.
+    ///
+    /// Whoever sleeps without holding the engine sleeps on a duplicate, which is never readable again after the lanes' end.
+    /// Nobody reads from it.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.crews.own.blocks.iter().find_map(Block::descriptor)
     }
