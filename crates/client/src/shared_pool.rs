@@ -222,8 +222,8 @@ impl SharedPool {
         Ok(SharedLanes { pool: self.clone(), lanes: lanes.to_vec(), changed })
     }
 
-    /// Begins episodes in all lanes, whoever's they are; rows that were not received are replaced by the new ones. This
-    /// is how a pool goes on after an error that says that it has to be reset.
+    /// Begins episodes in all lanes, whoever's they are; rows that were not received are replaced by the new ones, and lanes
+    /// that wait to be sent are not. This is how a pool goes on after an error that says that it has to be reset.
     ///
     /// # Errors
     /// See [`SharedError`] and [`AsyncPool::reset`].
@@ -298,7 +298,7 @@ impl SharedPool {
     /// See [`SharedError`].
     pub async fn close(&self) -> Result<PoolStatus, SharedError> {
         let (answer, answered) = oneshot::channel();
-        self.post(Task::Close(answer))?;
+        self.post(Task::Close(answer)).map_err(|error| self.shared.named(error))?;
         let closed = answered.await.map_err(|_| self.shared.ended())?;
         closed.map_err(|error| SharedError::Request(Arc::new(error)))
     }
@@ -323,16 +323,16 @@ impl SharedPool {
                 let _sent = answer.send(done);
             })
         });
-        self.post(Task::Run(run))?;
+        self.post(Task::Run(run)).map_err(|error| self.shared.named(error))?;
         answered.await.map_err(|_| self.shared.ended())?
     }
 
-    /// Puts a request into the mailbox.
+    /// Puts a request into the mailbox, or says that it is full or closed.
     fn post(&self, task: Task) -> Result<(), SharedError> {
         let room = Arc::clone(&self.room).try_acquire_owned().map_err(|_| SharedError::Busy)?;
         self.requests.try_send(Request { task, room }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SharedError::Busy,
-            mpsc::error::TrySendError::Closed(_) => self.shared.ended(),
+            mpsc::error::TrySendError::Closed(_) => SharedError::Closed,
         })
     }
 }
@@ -380,13 +380,12 @@ impl SharedLanes {
     pub async fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), SharedError> {
         self.refuse_others(lanes)?;
         let task = Task::Send(lanes.to_vec(), ColumnData::from(actions));
-        let shelf = &self.pool.shared.shelf;
-        {
-            let mut shelf = shelf.lock();
+        let posted = {
+            let mut shelf = self.pool.shared.shelf.lock();
             shelf.refuse_send(lanes)?;
-            self.pool.post(task)?;
-            shelf.asked(lanes);
-        }
+            self.pool.post(task).inspect(|()| shelf.asked(lanes))
+        };
+        posted.map_err(|error| self.pool.shared.named(error))?;
         self.until(|shelf| shelf.is_sent(lanes)).await
     }
 
@@ -536,6 +535,11 @@ impl Drop for SharedLanes {
 }
 
 impl Shared {
+    /// Returns the error of a request that was not taken; of a mailbox that is closed, why it is.
+    fn named(&self, error: SharedError) -> SharedError {
+        if matches!(error, SharedError::Closed) { self.ended() } else { error }
+    }
+
     /// Returns the error of a pool whose owner is no more.
     fn ended(&self) -> SharedError {
         self.shelf.lock().ended.clone().unwrap_or(SharedError::Failed)
@@ -572,7 +576,11 @@ async fn own(mut pool: AsyncPool, mut mailbox: mpsc::Receiver<Request>, shared: 
         drop(room);
         match task {
             Task::Send(lanes, actions) => {
-                let sent = pool.send(&lanes, actions.as_ref()).await;
+                let overtaken = shelf.lock().overtaken(&lanes);
+                let sent = match overtaken {
+                    Some(lane) => Err(Rules::LaneOutstanding { lane }.into()),
+                    None => pool.send(&lanes, actions.as_ref()).await,
+                };
                 shelf.lock().sent(&lanes, sent);
             }
             Task::Run(run) => run(rest(&mut pool, shelf).await).await,

@@ -207,10 +207,17 @@ impl Shelf {
 
     // For the owner.
 
+    /// Returns one of these lanes that was to be sent and was reset meanwhile.
+    pub(super) fn overtaken(&self, lanes: &[u32]) -> Option<usize> {
+        let is_asked = |lane: usize| matches!(self.places[lane].state, LaneState::Asked);
+        lanes.iter().map(|&lane| lane as usize).find(|&lane| !is_asked(lane))
+    }
+
     /// Notes what became of a request to send lanes.
     pub(super) fn sent(&mut self, lanes: &[u32], sent: Result<(), StepError>) {
         let refusal = sent.err().map(SharedError::from);
-        for &lane in lanes {
+        let asked = |lane: &&u32| matches!(self.places[**lane as usize].state, LaneState::Asked);
+        for lane in lanes.iter().filter(asked).copied().collect::<Vec<_>>() {
             let refused = refusal.clone().map(LaneState::Refused);
             self.change(lane, refused.unwrap_or(LaneState::UnderWay));
         }
