@@ -83,6 +83,7 @@ impl Plan {
     pub(crate) fn everything(root: PathBuf) -> Self {
         let steps = vec![
             LONG_TESTS,
+            MUTATIONS,
             RELEASE,
             CHAOS,
             DECODERS,
