@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::carrier::Carrier;
 use crate::driver::{LOOK, Look};
 use crate::error::StepError;
 use crate::link::{MemoryAnswer, MemoryLink, NoAnswer};
@@ -29,7 +30,7 @@ impl AsyncPool {
     pub(crate) fn step_in_memory(&mut self, look: Option<&Look>) -> Result<Stepped, StepError> {
         let attached = |link: &MemoryLink| link.is_attached() && !link.is_under_way();
         let leaves =
-            |site: &PoolSession| site.session.is_leaving() && site.session.can_leave(self.start.elapsed());
+            |site: &PoolSession| site.session.is_leaving() && site.session.can_leave(self.carrier.now());
         let ready = |site: &PoolSession| site.link.in_place().is_some_and(attached) && !leaves(site);
         if !self.sessions.iter().all(ready) {
             return Ok(Stepped::NotInMemory);
@@ -111,7 +112,7 @@ impl AsyncPool {
                 }
             }
         }
-        let now = self.start.elapsed();
+        let now = self.carrier.now();
         for site in &mut self.sessions {
             site.note_frame(now);
         }

@@ -61,12 +61,13 @@ pub struct SendRequest {
 
 /// The rows that have come and were not received.
 #[derive(Default)]
-pub(crate) struct Ready {
-    pub(crate) rows: Received,
+pub struct Ready {
+    /// Their rows.
+    pub rows: Received,
     /// The lanes that were lost in the last answer of each session, by the session's number.
-    pub(crate) losses: Vec<(usize, Vec<LostLane>)>,
+    pub losses: Vec<(usize, Vec<LostLane>)>,
     /// The first refusal, and the lanes that did not move.
-    pub(crate) refused: Option<(StepError, Vec<u32>)>,
+    pub refused: Option<(StepError, Vec<u32>)>,
 }
 
 impl FirstDone {
@@ -127,7 +128,7 @@ impl SessionQueue {
     }
 
     /// Returns whether nothing is under way, and nothing waits.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.lanes.iter().all(|&waits| waits == LaneWaits::Nothing)
     }
 
