@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{pending, poll_fn};
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -21,7 +22,8 @@ use rollhouse_wire::{
     PoolStatus, PoolStatusRequest, ReplaceSession, SessionReplaced, control,
 };
 
-use crate::message::header_of;
+use crate::cast::index;
+use crate::message::{Memory, header_of};
 
 /// What one session of a trainer asks for, and what it is given.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +45,8 @@ pub(crate) struct Papers {
     pub(crate) forges: bool,
     /// Whether answers to other requests are taken.
     pub(crate) takes_any: bool,
+    /// The node on whose machine the trainer is, if its lanes may be stepped by memory.
+    pub(crate) machine: Option<usize>,
     /// The place that a session that forges was given.
     pub(crate) replaced: Option<Grant>,
 }
@@ -63,6 +67,7 @@ pub(crate) enum Order {
         call: u64,
         node: String,
         attach: Attach,
+        memory: bool,
     },
     /// Nobody waits for that call any more.
     Forget(u64),
@@ -94,6 +99,7 @@ pub(crate) enum Reply {
     Placed(Result<SessionReplaced, NoPlace>),
     Status(Option<PoolStatus>),
     Attached(Result<(u64, u64, Attached), SessionEvent>),
+    Memory(Result<(u64, u64, Memory), NoMemory>),
 }
 
 /// How waiting for something ended.
@@ -108,7 +114,7 @@ impl Desk {
     /// Answers a call, if it waits still.
     pub(crate) fn reply(&self, call: u64, reply: Reply) {
         let mut papers = self.0.lock();
-        if let Reply::Attached(Ok((stream, ..))) = &reply {
+        if let Reply::Attached(Ok((stream, ..))) | Reply::Memory(Ok((stream, ..))) = &reply {
             papers.streams.insert(*stream, Incoming::default());
         }
         papers.replies.insert(call, reply);
@@ -204,17 +210,26 @@ impl Carrier for Desk {
         grant: &Grant,
         _max_columns: usize,
     ) -> Result<(Stream, Attached), SessionEvent> {
-        let Grant { index, incarnation, secret, .. } = *grant;
-        let attach = Attach { pool, index, incarnation, secret, log: true };
-        let order = |call| Order::Attach { call, node: grant.node.clone(), attach };
+        let incarnation = grant.incarnation;
+        let order = attaching(pool, grant, false);
         let read = |reply| if let Reply::Attached(attached) = reply { Some(attached) } else { None };
         let (stream, conn, attached) = self.call(order, read).await?;
         let open = Open { desk: self.clone(), stream, conn, incarnation, posted: None };
         Ok((Stream { open: Some(open), ..Stream::default() }, attached))
     }
 
-    async fn attach_memory(&self, _pool: RunId, _grant: &Grant) -> Result<OfferedMemory, NoMemory> {
-        Err(NoMemory::NoSocket)
+    async fn attach_memory(&self, pool: RunId, grant: &Grant) -> Result<OfferedMemory, NoMemory> {
+        if self.0.lock().machine != Some(index(&grant.node)) {
+            return Err(NoMemory::NoSocket);
+        }
+        let read = |reply| if let Reply::Memory(memory) = reply { Some(memory) } else { None };
+        let (stream, conn, memory) = self.call(attaching(pool, grant, true), read).await?;
+        let incarnation = grant.incarnation;
+        let open = Open { desk: self.clone(), stream, conn, incarnation, posted: None };
+        let file = |file: &OwnedFd| file.try_clone().expect("a descriptor is free");
+        let files = memory.files.each_ref().map(file);
+        let is_open = Box::new(move || open.next(0).is_pending());
+        Ok(OfferedMemory { attached: memory.attached, files, is_open })
     }
 
     async fn replace(&self, request: ReplaceSession) -> Result<SessionReplaced, NoPlace> {
@@ -231,6 +246,13 @@ impl Carrier for Desk {
         let read = |reply| if let Reply::Status(status) = reply { Some(status) } else { None };
         self.call(|call| Order::Status(call, request.pool), read).await
     }
+}
+
+/// Returns the order to attach a session.
+fn attaching(pool: RunId, grant: &Grant, memory: bool) -> impl FnOnce(u64) -> Order + use<> {
+    let (&Grant { index, incarnation, secret, .. }, node) = (grant, grant.node.clone());
+    let attach = Attach { pool, index, incarnation, secret, log: true };
+    move |call| Order::Attach { call, node, attach, memory }
 }
 
 /// The stream by which a session is attached.

@@ -25,6 +25,9 @@
 //! One seed is one course of events: the same seed gives the same trace. [`Bug`] plants faults in the program to see
 //! that they are found.
 //!
+//! A trainer whose machine is a node's steps that node's lanes through memory: the arenas are real ones, and what wakes either
+//! side is a message, which faults stop as they stop any.
+//!
 //! Not a goal: the network's bytes and QUIC itself, threads, and speed; tests with real processes have those. Never a
 //! part of a release. Start reading at [`World`], then `node.rs`.
 #![forbid(unsafe_code)]

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_client::{
-    COORDINATOR_AWAY, INQUIRY_DEADLINE, LinkLost, NoPlace, OnLoss, PLACE_WITHIN, Recipe, SessionEvent,
-    Trouble,
+    COORDINATOR_AWAY, INQUIRY_DEADLINE, LinkLost, NoMemory, NoPlace, OnLoss, PLACE_WITHIN, Recipe,
+    SessionEvent, Transport, Trouble,
 };
 use rollhouse_coordinator::Reply as Answer;
 use rollhouse_core::{ColumnRef, RunId};
 use rollhouse_env::Registry;
-use rollhouse_wire::{Attach, CallError, FrameKind, Grant, SessionId, SessionReplaced};
+use rollhouse_wire::{Attach, AttachCallError, CallError, FrameKind, Grant, SessionId, SessionReplaced};
 
 use crate::bug::Bug;
 use crate::call::{Call, Line};
@@ -40,6 +40,8 @@ pub(crate) struct PoolSession {
     grant: Grant,
     /// The stream by which it is attached, and its connection.
     stream: Option<(u64, u64)>,
+    /// When its node is next told that something is in its memory; `None` if it is not attached by that.
+    bell_at: Option<Duration>,
     /// Why the last request has no answer, if it has none.
     trouble: Option<Trouble>,
     /// An engine with the session's lanes, stepped here to compare.
@@ -67,21 +69,27 @@ struct Busy {
 enum Pending {
     Place { call: Call, moving: bool },
     Status(Call),
-    Attach { attach: Attach, node: usize, asked: Option<(u64, u64, u64)>, deadline: Duration },
+    Attach { attach: Attach, memory: bool, node: usize, asked: Option<(u64, u64, u64)>, deadline: Duration },
 }
 
 impl PoolSession {
-    pub(crate) fn new(recipe: &Arc<Recipe>, grant: &Grant, registry: &Registry) -> Self {
+    pub(crate) fn new(recipe: &Arc<Recipe>, grant: &Grant, registry: &Registry, machine: usize) -> Self {
         let open = &recipe.open;
         let made_of = Arc::new(MadeOf::new(recipe, grant, registry));
         let late = *open.settings.env == *LATE_ENV;
         Self {
             kept: Some(Box::new(Kept::new(&made_of, grant.clone()))),
-            desk: Desk::default(),
+            desk: {
+                let desk = Desk::default();
+                // Those of late lanes are sent some at a time, over the network.
+                desk.0.lock().machine = (!late).then_some(machine);
+                desk
+            },
             busy: None,
             calls: BTreeMap::new(),
             grant: grant.clone(),
             stream: None,
+            bell_at: None,
             trouble: None,
             reference: Reference::new(open, grant, registry),
             some: late.then(|| FirstDone::new(grant.lanes)),
@@ -99,7 +107,7 @@ impl PoolSession {
 
     /// Makes its owner hostile from now on. Returns false if its lanes cannot go on elsewhere.
     pub(crate) fn forge(&mut self) -> bool {
-        if !self.resumes() || self.was_lost || self.some.is_some() {
+        if !self.resumes() || self.was_lost || self.some.is_some() || self.bell_at.is_some() {
             return false;
         }
         self.desk.0.lock().forges = true;
@@ -128,6 +136,7 @@ impl PoolSession {
         if let Asked::Some(drawn) = &asked {
             drawn.lanes.iter().for_each(|&lane| kept.push(lane, action_of(first + lane, steps)));
         }
+        self.bell_at = self.bell_at.map(|_| ctx.now);
         let settles_until = ctx.now + SETTLE_WITHIN;
         let desk = self.desk.clone();
         self.busy = Some(Busy {
@@ -160,10 +169,24 @@ impl PoolSession {
             if let Poll::Ready((kept, play)) = polled {
                 self.finished(kept, play, ctx);
             }
+            self.ring(ctx);
             let answered = self.go_on_calling(nodes, *coordinator, ctx);
             if rests && !answered {
                 break;
             }
+        }
+    }
+
+    /// Tells the node that something may be in its memory.
+    fn ring(&mut self, ctx: &mut Context<'_>) {
+        let (Some((stream, conn)), Some(at), true) = (self.stream, self.bell_at, self.busy.is_some()) else {
+            return;
+        };
+        if at <= ctx.now {
+            self.bell_at = Some(ctx.now + RING_EVERY);
+            // What is in the memory may be done whenever the node looks.
+            ctx.ledger.placements.written(self.id(), self.grant.incarnation, u32::MAX);
+            ctx.send(conn, Message::Bell { stream });
         }
     }
 
@@ -191,12 +214,12 @@ impl PoolSession {
                     Call::new(Question::PoolStatus(pool), ctx.now + INQUIRY_DEADLINE, coordinator, ctx);
                 self.calls.insert(call, Pending::Status(asked));
             }
-            Order::Attach { call, node, attach } => {
+            Order::Attach { call, node, attach, memory } => {
                 let (node, deadline) = (index(&node), ctx.now + ATTACH_DEADLINE);
                 if nodes.get(&node).copied().unwrap_or(Line::None) == Line::None {
                     nodes.insert(node, Line::Dialling(ctx.dial(Site::Node(node))));
                 }
-                self.calls.insert(call, Pending::Attach { attach, node, asked: None, deadline });
+                self.calls.insert(call, Pending::Attach { attach, memory, node, asked: None, deadline });
             }
             Order::Forget(call) => {
                 if let Some(Pending::Attach { asked: Some((_, stream, conn)), .. }) = self.calls.remove(&call)
@@ -260,17 +283,17 @@ impl PoolSession {
                         failed.push((number, Reply::Status(None)));
                     }
                 }
-                Pending::Attach { asked, deadline, .. } if *deadline <= ctx.now => {
+                Pending::Attach { asked, deadline, memory, .. } if *deadline <= ctx.now => {
                     if let Some((_, stream, conn)) = *asked {
                         ctx.send(conn, Message::StreamEnd { stream });
                     }
-                    failed.push((number, Reply::Attached(Err(SessionEvent::Unreachable(None)))));
+                    failed.push((number, unreached(*memory, false)));
                 }
-                Pending::Attach { attach, node, asked: asked @ None, .. } => {
+                Pending::Attach { attach, memory, node, asked: asked @ None, .. } => {
                     if let Some(Line::Up(conn)) = nodes.get(node) {
                         let (ask, stream) = (ctx.number(), ctx.number());
                         *asked = Some((ask, stream, *conn));
-                        let question = Question::Attach { stream, attach: *attach };
+                        let question = Question::Attach { stream, attach: *attach, memory: *memory };
                         ctx.send(*conn, Message::Ask(ask, question));
                     }
                 }
@@ -316,8 +339,17 @@ impl PoolSession {
                 assert_eq!(attached.lanes, self.grant.lanes);
                 assert!(attached.logs, "answers do not say what a log needs");
                 assert!(attached.as_done, "lanes are not answered as they are done");
-                self.stream = Some((*stream, *conn));
+                (self.stream, self.bell_at) = (Some((*stream, *conn)), None);
                 Reply::Attached(Ok((*stream, *conn, *attached)))
+            }
+            (Pending::Attach { asked: Some((_, stream, conn)), .. }, Response::Memory(memory)) => {
+                ctx.count("attached by memory");
+                (self.stream, self.bell_at) = (Some((*stream, *conn)), Some(ctx.now));
+                Reply::Memory(Ok((*stream, *conn, memory.clone())))
+            }
+            (Pending::Attach { memory: true, .. }, Response::Refused(refusal)) => {
+                ctx.count("attach refused");
+                Reply::Memory(Err(NoMemory::Call(AttachCallError::Refused(refusal.clone()))))
             }
             (Pending::Attach { .. }, Response::Refused(refusal)) => {
                 ctx.count("attach refused");
@@ -367,13 +399,11 @@ impl PoolSession {
             _ => None,
         };
         for number in self.calls.iter().filter_map(of_it).collect::<Vec<_>>() {
-            let event = if port_closed {
+            if port_closed {
                 ctx.count("told that a node's port is closed");
-                SessionEvent::PortClosed(None)
-            } else {
-                SessionEvent::Unreachable(None)
-            };
-            self.reply(number, Reply::Attached(Err(event)));
+            }
+            let memory = matches!(self.calls.get(&number), Some(Pending::Attach { memory: true, .. }));
+            self.reply(number, unreached(memory, port_closed));
         }
     }
 
@@ -415,6 +445,10 @@ impl PoolSession {
             }
             Played::Answered(Err(trouble)) => self.without_answer(&mut kept, trouble, ctx),
             Played::Answered(Ok((body, losses))) => {
+                if kept.session.transport() == Some(Transport::Shm) {
+                    self.answered_at = ctx.world_now;
+                    ctx.count("stepped by memory");
+                }
                 assert!(
                     losses.is_empty() || self.was_lost || !self.resumes(),
                     "the log has not what lanes {losses:?} did"
@@ -583,6 +617,17 @@ fn action_of(lane: u32, step: u64) -> i64 {
     (rollhouse_core::random_bits(7, lane, step) & 1) as i64
 }
 
+/// Returns the reply to who did not reach a node, or nobody at its port.
+fn unreached(memory: bool, port_closed: bool) -> Reply {
+    let refused = || AttachCallError::Connect(std::io::ErrorKind::ConnectionRefused.into());
+    match (memory, port_closed) {
+        (true, true) => Reply::Memory(Err(NoMemory::Call(refused()))),
+        (true, false) => Reply::Memory(Err(NoMemory::TimedOut)),
+        (false, true) => Reply::Attached(Err(SessionEvent::PortClosed(None))),
+        (false, false) => Reply::Attached(Err(SessionEvent::Unreachable(None))),
+    }
+}
+
 const fn no_place() -> Reply {
     Reply::Placed(Err(NoPlace::Busy(COORDINATOR_AWAY)))
 }
@@ -590,3 +635,5 @@ const fn no_place() -> Reply {
 /// Time for a node to answer a request to attach, as in the client library.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(10);
 const SETTLE_WITHIN: Duration = Duration::from_secs(1);
+/// Interval at which a node is told of what is in its memory, should it have been busy.
+const RING_EVERY: Duration = Duration::from_millis(50);

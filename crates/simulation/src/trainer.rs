@@ -137,6 +137,8 @@ impl Trainer {
                         }
                     }
                 }
+                // Something is in the memory of a session: each looks.
+                Message::Bell { .. } => {}
                 Message::StreamEnd { stream } => {
                     if let Doing::Playing(pool) = &mut self.doing {
                         pool.sessions.iter_mut().for_each(|session| session.stream_ended(stream));
@@ -256,7 +258,9 @@ impl Trainer {
             let session = SessionId { pool: open.pool, index: grant.index };
             ctx.ledger.owners.uses(session, grant.incarnation);
         }
-        let session = |grant: &rollhouse_wire::Grant| PoolSession::new(&recipe, grant, &self.registry);
+        let Site::Trainer(machine) = ctx.site else { unreachable!("it is a trainer") };
+        let session =
+            |grant: &rollhouse_wire::Grant| PoolSession::new(&recipe, grant, &self.registry, machine);
         let sessions = opened.sessions.iter().map(session).collect();
         let plays = ctx.random.millis(5_000, 40_000);
         self.doing = Doing::Playing(Box::new(Pool {
