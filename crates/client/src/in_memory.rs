@@ -47,14 +47,9 @@ impl AsyncPool {
         let elements = kind.layout.action.elements();
         for site in sessions.iter_mut() {
             let range = site.lanes().clone();
-            let PoolSession { session, link, .. } = site;
-            let Some(link) = link.in_place_mut() else { continue };
-            if !*in_place && let Some(mut to) = link.actions_mut() {
-                let copied =
-                    to.copy_from(batch.actions().slice(range.start * elements, range.end * elements));
-                debug_assert!(copied, "both columns are those of one space");
-            }
-            link.step(session);
+            let actions =
+                (!*in_place).then(|| batch.actions().slice(range.start * elements, range.end * elements));
+            site.post_in_memory(actions);
         }
         let mut patience = Patience { timeout: self.timeout, until: None, look };
         for index in 0..self.sessions.len() {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_core::{AutoresetMode, EnvSpec, RunId};
+use rollhouse_core::{AutoresetMode, ColumnRef, EnvSpec, RunId};
 use rollhouse_wire::{EndCause, FrameHeader, FrameKind, FrameLayout, Grant, LostLane};
 
 use crate::batch::Target;
 use crate::carrier::{Carrier, Line};
 use crate::inquiry::Inquiry;
-use crate::link::{BatchAnswer, Link, LinkAnswer, LinkLost, MemoryLink, Places, Shape, Terms};
+use crate::link::{BatchAnswer, Link, LinkAnswer, LinkLost, MemoryAnswer, MemoryLink, Places, Shape, Terms};
 use crate::session::{
     Answered, COORDINATOR_AWAY, NoPlace, Recipe, RequestBody, Session, SessionAction, SessionEvent, Trouble,
 };
@@ -261,6 +261,32 @@ impl<C: Carrier> PoolSession<C> {
         session.note_batch(&answered, &mut losses);
         losses[known..].iter().for_each(|loss| target.cut(lanes, loss.lane as usize));
         Ok(losses)
+    }
+
+    /// Posts a step in the session's memory, with these actions or those that stand there. Returns false if it is not
+    /// attached by memory, or something is under way.
+    #[inline]
+    pub fn post_in_memory(&mut self, actions: Option<ColumnRef<'_>>) -> bool {
+        let Self { session, link, .. } = self;
+        let free = |link: &&mut MemoryLink| link.is_attached() && !link.is_under_way();
+        let Some(link) = link.in_place_mut().filter(free) else { return false };
+        if let (Some(actions), Some(mut to)) = (actions, link.actions_mut()) {
+            let copied = to.copy_from(actions);
+            debug_assert!(copied, "both columns are those of one space");
+        }
+        link.step(session);
+        true
+    }
+
+    /// Takes the answer to a step that was [posted](Self::post_in_memory), if it is there, as
+    /// [`take_batch`](Self::take_batch) does.
+    pub fn answered_in_memory(&mut self, now: Duration, target: &Target<'_>) -> Option<Vec<LostLane>> {
+        let link = self.link.in_place_mut().filter(|link| link.has_news())?;
+        let Ok(MemoryAnswer::Batch) = link.wait(None, || true) else { return None };
+        target.land_frame(&self.lanes, &link.frame()?);
+        let (known, losses) = (link.lost().len(), self.note_frame(now));
+        losses[known..].iter().for_each(|loss| target.cut(&self.lanes, loss.lane as usize));
+        Some(losses)
     }
 
     /// Keeps the notes of the newest frame in the session's memory. Returns the lanes that are lost.

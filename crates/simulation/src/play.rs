@@ -40,7 +40,7 @@ pub(crate) struct Drawn {
 /// A request.
 pub(crate) enum Asked {
     Reset,
-    Step(Bytes),
+    Step(Bytes, Vec<i64>),
     Some(Drawn),
 }
 
@@ -66,7 +66,7 @@ impl Asked {
     pub(crate) const fn kind(&self) -> FrameKind {
         match self {
             Self::Reset => FrameKind::Reset,
-            Self::Step(_) => FrameKind::Step,
+            Self::Step(..) => FrameKind::Step,
             Self::Some(_) => FrameKind::Send,
         }
     }
@@ -114,16 +114,28 @@ impl Kept {
 
     async fn make(&mut self, asked: Asked, desk: &Desk, deadline: Duration) -> Played {
         let kind = asked.kind();
-        let columns = match asked {
-            Asked::Reset => Bytes::new(),
-            Asked::Step(columns) => columns,
+        let (columns, actions) = match asked {
+            Asked::Reset => (Bytes::new(), Vec::new()),
+            Asked::Step(columns, actions) => (columns, actions),
             Asked::Some(drawn) => return self.send(drawn, desk, deadline).await,
         };
         let body = RequestBody { kind, columns, sidecar: Bytes::new() };
         let way = Way { carrier: desk, deadline };
-        self.session.ask(body.clone(), &way);
-        let target = self.batch.next();
-        match desk.within(deadline, self.session.take_batch(&way, &target, &[])).await {
+        let Self { session, batch, .. } = self;
+        let target = batch.next();
+        if kind == FrameKind::Step && session.post_in_memory(Some(ColumnRef::I64(&actions))) {
+            // What is not answered soon is a request from then on.
+            let answered = poll_fn(|_| match session.answered_in_memory(desk.now(), &target) {
+                Some(losses) => Poll::Ready(losses),
+                None => Poll::Pending,
+            });
+            if let Within::Done(losses) = desk.within(deadline.min(desk.now() + SOON), answered).await {
+                return Played::Answered(Ok((body, losses)));
+            }
+        } else {
+            session.ask(body.clone(), &way);
+        }
+        match desk.within(deadline, session.take_batch(&way, &target, &[])).await {
             Within::Done(taken) => Played::Answered(taken.map(|losses| (body, losses))),
             Within::Late => Played::Late,
             Within::Replaced(grant) => Played::Replaced(grant),
@@ -192,5 +204,7 @@ impl Kept {
     }
 }
 
+/// Time for which a step in memory is waited for without a request.
+const SOON: Duration = Duration::from_millis(20);
 /// Time for which lanes that were sent are worth a request: whoever receives them decides for how long that is.
 const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(24 * 3600);

@@ -131,7 +131,7 @@ impl PoolSession {
             let places = self.made_of.layout.actions(actions.len(), false).expect("a small batch");
             let mut columns = vec![0; places.bytes];
             columns[places.actions].copy_from_slice(ColumnRef::I64(&actions).bytes());
-            Asked::Step(Bytes::from(columns))
+            Asked::Step(Bytes::from(columns), actions)
         };
         if let Asked::Some(drawn) = &asked {
             drawn.lanes.iter().for_each(|&lane| kept.push(lane, action_of(first + lane, steps)));
@@ -221,12 +221,7 @@ impl PoolSession {
                 }
                 self.calls.insert(call, Pending::Attach { attach, memory, node, asked: None, deadline });
             }
-            Order::Forget(call) => {
-                if let Some(Pending::Attach { asked: Some((_, stream, conn)), .. }) = self.calls.remove(&call)
-                {
-                    ctx.send(conn, Message::StreamEnd { stream });
-                }
-            }
+            Order::Forget(call) => self.forget(call, ctx),
             Order::Frame { stream, conn, header, request } => {
                 if header.kind == FrameKind::Send {
                     ctx.count("some lanes sent");
@@ -250,6 +245,13 @@ impl PoolSession {
                 ctx.count(what);
                 self.heard_of();
             }
+        }
+    }
+
+    /// Forgets a call, and ends the stream on which the session was being attached.
+    fn forget(&mut self, call: u64, ctx: &mut Context<'_>) {
+        if let Some(Pending::Attach { asked: Some((_, stream, conn)), .. }) = self.calls.remove(&call) {
+            ctx.send(conn, Message::StreamEnd { stream });
         }
     }
 
@@ -551,13 +553,7 @@ impl PoolSession {
         for order in orders {
             match order {
                 Order::StreamEnd { stream, conn } => ctx.send(conn, Message::StreamEnd { stream }),
-                Order::Forget(call) => {
-                    if let Some(Pending::Attach { asked: Some((_, stream, conn)), .. }) =
-                        self.calls.remove(&call)
-                    {
-                        ctx.send(conn, Message::StreamEnd { stream });
-                    }
-                }
+                Order::Forget(call) => self.forget(call, ctx),
                 _ => {}
             }
         }

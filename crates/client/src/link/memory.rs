@@ -435,7 +435,7 @@ impl MemoryLink {
         }
     }
 
-    fn has_news(&self) -> bool {
+    pub(crate) fn has_news(&self) -> bool {
         match self.under_way {
             Some(Posted::Lanes(_)) => self.arena.has_ready_lanes(),
             Some(Posted::Batch) | None => self.arena.is_answered(),
