@@ -122,6 +122,11 @@ impl PoolSession {
         let (first, steps) = (self.grant.first_lane, self.steps);
         let mut kept = self.kept.take().expect("one request is made at a time");
         let asked = if reset {
+            // As a pool does: lanes that were sent and not received are forgotten.
+            kept.forget_lanes();
+            if let Some(some) = &mut self.some {
+                some.lose_all();
+            }
             Asked::Reset
         } else if let Some(some) = &mut self.some {
             Asked::Some(some.draw(ctx))
