@@ -26,9 +26,9 @@ use crate::pool::{Pool, Replacing, SessionState, Stage};
 
 impl Cluster {
     /// Takes in where lanes stand on a node, and how much has left its spool.
-    pub(crate) fn take_standings(&mut self, node: &Arc<str>, load: &NodeLoad, told: &[SessionStanding]) {
+    pub(crate) fn take_standings(&mut self, node: &Arc<str>, load: &NodeLoad, reports: &[SessionStanding]) {
         self.standings.shipped(node, load);
-        for SessionStanding { session, incarnation, standing } in told {
+        for SessionStanding { session, incarnation, standing } in reports {
             let key = (*session, *incarnation);
             if self.placements.wanted_on(&key, node) != Some(true) {
                 continue;
@@ -57,7 +57,7 @@ impl Cluster {
         let not = [Arc::clone(&node)];
         let is_gone = self.placements.get(key).is_none();
         let another = self.another_for(now, key.0.pool, lanes, &not);
-        // Where it was it is only if that node has started anew.
+        // It returns to the same node only if that one has restarted.
         let another = another.or_else(|| self.another_for(now, key.0.pool, lanes, &[]).filter(|_| is_gone));
         let Some(another) = another else { return true };
         self.leave(key, &node);

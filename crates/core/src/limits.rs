@@ -75,7 +75,7 @@ pub const ASK_DEADLINE: Duration = Duration::from_secs(10);
 pub const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
 
 // Whoever is waited for is given up before whoever waits: a question and a call before the lane, a step and the reset after
-// it before their session. A worker that is launched anew, or connects, is waited for by nobody who steps.
+// it before their session. A worker that is restarted, or connects, is waited for by nobody who steps.
 const _: () = assert!(
     HANG_SLACK.as_millis() < ASK_DEADLINE.as_millis()
         && ASK_DEADLINE.as_millis() < CALL_DEADLINE.as_millis()

@@ -41,7 +41,7 @@ enum LaneState {
     UnderWay,
     /// Its row was not received.
     Ready,
-    /// It did not move, which nobody was told.
+    /// It did not move, which was reported to nobody.
     Refused(SharedError),
 }
 

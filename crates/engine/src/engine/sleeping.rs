@@ -14,7 +14,7 @@ impl Engine {
     /// ([`LateLanes::descriptor`](rollhouse_env::LateLanes::descriptor)), and once every block is lost.
     ///
     /// The engine's lanes own it. It stays the same while they live, whatever is started again meanwhile. Options that an env
-    /// keeps for life make lanes anew, and with them another descriptor: ask again after a reset or `set_attr` with options.
+    /// keeps for life replace the lanes, and the descriptor with them: ask again after a reset or `set_attr` with options.
     ///
     /// Whoever sleeps without holding the engine sleeps on a duplicate, which is never readable again after the lanes' end.
     /// Nobody reads from it.
@@ -27,7 +27,7 @@ impl Engine {
     /// itself. Does not block.
     ///
     /// To look is to call [`Engine::finish`] or [`Engine::recv`], without patience; unless a step or a reset has begun in
-    /// parts, also [`Engine::restart_lost`], which makes lanes anew whose back-off is over. Any call takes the announcement
+    /// parts, also [`Engine::restart_lost`], which restarts lanes whose back-off is over. Any call takes the announcement
     /// back: the last one before the sleep is this one.
     ///
     /// ```text
