@@ -187,12 +187,16 @@ impl NetFile<'_> {
             Some(name) if self.tensors.tensor(name).is_ok() => Some(self.numbers(name)?.1),
             _ => None,
         };
-        let value = dialect.value.iter().all(|list| self.layer_names(list).next().is_some());
+        let has_value = !dialect.value.is_empty()
+            && dialect.value.iter().all(|list| self.layer_names(list).next().is_some());
+        let policy = self.layers(dialect.policy, dialect.deviations, activation)?;
+        let inputs = policy.first().map_or(0, DenseLayer::inputs);
+        let value = if has_value { self.value(dialect, inputs, activation)? } else { Vec::new() };
         Ok(DenseNet {
             name: name.to_owned(),
             version: self.whole("version", 0)?,
-            policy: self.layers(dialect.policy, dialect.deviations, activation)?,
-            value: if value { self.layers(dialect.value, None, activation)? } else { Vec::new() },
+            policy: policy.into(),
+            value: value.into(),
             log_std,
             squashed: match self.metadata.get("squashed").copied() {
                 None => dialect.squashed,
@@ -203,7 +207,7 @@ impl NetFile<'_> {
                     return Err(NetFileError::Metadata { key: "squashed", given, wanted });
                 }
             },
-            scaling: self.scaling()?,
+            scaling: self.scaling(inputs)?,
             sampling: Sampling { deterministic: dialect.greedy, ..Sampling::default() },
         })
     }
@@ -258,6 +262,26 @@ impl NetFile<'_> {
         Ok(layers)
     }
 
+    /// Returns the layers from so many inputs to the value, which is one number.
+    fn value(
+        &self,
+        dialect: &Dialect,
+        inputs: usize,
+        activation: Activation,
+    ) -> Result<Vec<DenseLayer>, NetFileError> {
+        let layers = self.layers(dialect.value, None, activation)?;
+        let names: Vec<String> = dialect.value.iter().flat_map(|list| self.layer_names(list)).collect();
+        match (layers.first().zip(names.first()), layers.last().zip(names.last())) {
+            (Some((first, name)), _) if first.inputs() != inputs => {
+                Err(self.shape_error(name, format!("{inputs} inputs, as the layers to the actions")))
+            }
+            (_, Some((last, name))) if last.outputs() != 1 => {
+                Err(self.shape_error(name, "one output".to_owned()))
+            }
+            _ => Ok(layers),
+        }
+    }
+
     /// Returns weights, bias and the number of inputs of a layer.
     fn layer(&self, name: &str) -> Result<(Vec<f32>, Vec<f32>, usize), NetFileError> {
         let (shape, weights) = self.numbers(&format!("{name}.weight"))?;
@@ -287,15 +311,17 @@ impl NetFile<'_> {
     }
 
     /// Returns how inputs are centred and scaled, if the file says it: tensors `obs_mean` and `obs_var` (variances), and
-    /// metadata `obs_clip`.
-    fn scaling(&self) -> Result<Option<Scaling>, NetFileError> {
+    /// metadata `obs_clip`. Each is of the net's number of inputs.
+    fn scaling(&self, inputs: usize) -> Result<Option<Scaling>, NetFileError> {
         if self.tensors.tensor("obs_mean").is_err() {
             return Ok(None);
         }
         let ((shape, mean), (of, variance)) = (self.numbers("obs_mean")?, self.numbers("obs_var")?);
-        if shape != of || shape.len() != 1 {
-            let wanted = format!("[{}], as `obs_mean`", mean.len());
-            return Err(NetFileError::Shape { name: "obs_var".to_owned(), given: of, wanted });
+        for (name, given) in [("obs_mean", shape), ("obs_var", of)] {
+            if given != [inputs] {
+                let wanted = format!("[{inputs}], as the net's inputs");
+                return Err(NetFileError::Shape { name: name.to_owned(), given, wanted });
+            }
         }
         let factor = variance.iter().map(|variance| 1.0 / (variance.max(0.0) + OBS_VARIANCE_LEAST).sqrt());
         Ok(Some(Scaling { mean, factor: factor.collect(), clip: self.whole("obs_clip", 10)? as f32 }))

@@ -47,7 +47,7 @@ impl Inputs {
             return Err(ModelError::Counted);
         }
         let parts: Vec<Part> = space.columns().into_iter().map(|(_, space)| Part::of(space)).collect();
-        let count = parts.iter().map(Part::count).sum();
+        let count = parts.iter().map(Part::count).fold(0, usize::saturating_add);
         if count != wanted {
             return Err(ModelError::Inputs { net: wanted, env: count });
         }
@@ -79,7 +79,11 @@ impl Part {
             Space::Discrete(space) => Self::Choices(vec![(space.start, space.n as usize)]),
             Space::Box(space) if space.kind() == "multi_discrete" => {
                 let values = space.low.iter().zip(space.high.iter());
-                Self::Choices(values.map(|(low, high)| (low as i64, (high - low) as usize + 1)).collect())
+                Self::Choices(
+                    values
+                        .map(|(low, high)| (low as i64, ((high - low) as usize).saturating_add(1)))
+                        .collect(),
+                )
             }
             Space::Box(_) => Self::Numbers { elements: space.elements() },
         }
@@ -88,7 +92,7 @@ impl Part {
     fn count(&self) -> usize {
         match self {
             Self::Numbers { elements } => *elements,
-            Self::Choices(choices) => choices.iter().map(|(_, values)| values).sum(),
+            Self::Choices(choices) => choices.iter().fold(0, |sum, (_, values)| sum.saturating_add(*values)),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Policies of dense nets.
 
+use std::sync::Arc;
+
 use rollhouse_core::{ColumnData, ColumnRef, DType, EnvSpec, Space, StepColumn, StepColumns};
 use rollhouse_env::Target;
 
@@ -8,15 +10,15 @@ use crate::inputs::{Inputs, Scaling};
 use crate::sampling::{Head, Words, write_actions};
 use crate::{Act, ActError, DenseLayer, Model, ModelError, Policy, Sampling};
 
-/// A net of dense layers that chooses actions, with its weights. It gives the same actions on every machine.
+/// A net of dense layers that chooses actions. It gives the same actions on every machine. Clones share its weights.
 #[derive(Debug, Clone)]
 pub struct DenseNet {
     pub(crate) name: String,
     pub(crate) version: u64,
     /// Layers from the inputs to the outputs, of which actions are chosen.
-    pub(crate) policy: Vec<DenseLayer>,
+    pub(crate) policy: Arc<[DenseLayer]>,
     /// Layers from the inputs to the value of what is seen; none if the net has no value.
-    pub(crate) value: Vec<DenseLayer>,
+    pub(crate) value: Arc<[DenseLayer]>,
     /// Logarithms of the standard deviations of quantities, if the net's outputs have them not.
     pub(crate) log_std: Option<Vec<f32>>,
     /// Whether quantities are squashed to the bounds.

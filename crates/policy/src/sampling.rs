@@ -67,7 +67,11 @@ impl Head {
             }
             Space::Box(of) if of.choices => {
                 let values = of.low.iter().zip(of.high.iter());
-                Self::Categorical(values.map(|(low, high)| (low as i64, (high - low) as usize + 1)).collect())
+                Self::Categorical(
+                    values
+                        .map(|(low, high)| (low as i64, ((high - low) as usize).saturating_add(1)))
+                        .collect(),
+                )
             }
             Space::Box(space) => Self::Gaussian(Gaussian {
                 log_std,
@@ -97,7 +101,7 @@ impl Head {
     /// Returns the number of outputs of a net.
     pub(crate) fn outputs(&self) -> usize {
         match self {
-            Self::Categorical(parts) => parts.iter().map(|(_, values)| values).sum(),
+            Self::Categorical(parts) => parts.iter().fold(0, |sum, (_, values)| sum.saturating_add(*values)),
             Self::Bernoulli(elements) => *elements,
             Self::Gaussian(of) => of.low.len() * if of.log_std.is_some() { 1 } else { 2 },
         }

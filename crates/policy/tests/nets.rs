@@ -359,6 +359,26 @@ fn a_file_that_is_no_net_is_refused_with_what_is_wrong_in_it() {
         refused(File::default().tensor("policy.0.weight", &[2, 0], Vec::new())),
         "tensor `policy.0.weight` has the shape [2, 0], must have [outputs, inputs]"
     );
+    let scaled = |mean: usize, variance: usize| {
+        let file = of_ours().tensor("obs_mean", &[mean], vec![1.0; mean]);
+        file.tensor("obs_var", &[variance], vec![1.0; variance])
+    };
+    assert_eq!(
+        refused(scaled(1, 1)),
+        "tensor `obs_mean` has the shape [1], must have [4], as the net's inputs"
+    );
+    assert_eq!(
+        refused(scaled(4, 3)),
+        "tensor `obs_var` has the shape [3], must have [4], as the net's inputs"
+    );
+    assert_eq!(
+        refused(File::default().layer("policy.0", 4, 2).layer("value.0", 2, 1)),
+        "tensor `value.0.weight` has the shape [1, 2], must have 4 inputs, as the layers to the actions"
+    );
+    assert_eq!(
+        refused(File::default().layer("policy.0", 4, 2).layer("value.0", 4, 3)),
+        "tensor `value.0.weight` has the shape [3, 4], must have one output"
+    );
     for cut in [0, 7, 8, 40] {
         let bytes = of_ours().bytes();
         assert!(matches!(DenseNet::of_bytes("net", &bytes[..cut]), Err(NetFileError::Format(_))), "{cut}");
