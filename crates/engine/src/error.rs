@@ -65,6 +65,8 @@ pub enum StepError {
     },
     /// There was no reset yet, which is the caller's fault.
     NotReset,
+    /// Lanes are to play, and follow no policy yet, which is the caller's fault.
+    NoPolicy,
     /// A recording, a log or a past came after the first reset, or a log after options were set, which is the caller's fault.
     Begun,
     /// A seed was given although the engine's schedule seeds every episode, which is the caller's fault.
@@ -147,6 +149,9 @@ impl fmt::Display for StepError {
                 )
             }
             Self::NotReset => f.write_str("step before the first reset"),
+            Self::NoPolicy => {
+                f.write_str("the lanes follow no policy; give them one before they are to play")
+            }
             Self::Begun => {
                 f.write_str("the lanes have begun: a recording, a log and a past come before the first reset")
             }

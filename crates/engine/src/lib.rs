@@ -20,7 +20,9 @@
 //! |---|---|---|---|
 //! | crew | own threads `rollhouse-step-N` | ends after the turn, or the sent lanes, that it is stepping | a panic outside an env, which loses its lanes only, ends it, and the next step reports `Hung` |
 //!
-//! Not a goal: choosing actions (crate policy), owning threads for a whole run and restarting those that hang
+//! A [`Player`] has a policy play the lanes, and fills a [`Fragment`] with what they have shown and done.
+//!
+//! Not a goal: what policies are (crate policy), owning threads for a whole run and restarting those that hang
 //! (crate node). Start reading at [`Engine`], then `block.rs`.
 #![forbid(unsafe_code)]
 
@@ -37,6 +39,8 @@ mod episodes;
 mod error;
 mod first_done;
 mod flags;
+mod fragment;
+mod fragment_part;
 mod glance;
 mod lane_access;
 mod lane_words;
@@ -45,6 +49,7 @@ mod note_steps;
 mod noted;
 mod options;
 mod past;
+mod player;
 mod render;
 mod reset;
 mod restart;
@@ -60,6 +65,8 @@ pub use config::{EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD};
 pub use engine::Engine;
 pub use error::{ConfigError, StepError};
 pub use first_done::Received;
+pub use fragment::{Finals, Fragment, FragmentColumns};
+pub use fragment_part::FragmentPart;
 pub use glance::Glance;
 pub use lane_words::{AskWords, WordsAnswer, WordsParams};
 pub use methods::{
@@ -70,9 +77,10 @@ pub use methods::{
 pub use note_steps::{NoteParams, NoteSteps, NotedColumn};
 pub use options::{LaneOptions, OptionsError};
 pub use past::{LogEvent, ResumeError};
+pub use player::{PlayError, Player};
 pub use render::{Render, RenderAnswer, RenderParams, UnpackError};
 pub use reset::Reset;
-pub use rollhouse_arena::Frame;
+pub use rollhouse_arena::{BatchColumns, Frame};
 pub use rollhouse_env::{ActionCheck, BadAction, Image};
 pub use stats::{Stats, Summary};
 pub use timings::{SAMPLE_EVERY, Samples, Timings};

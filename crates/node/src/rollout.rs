@@ -10,10 +10,10 @@ use rollhouse_core::limits::HANG_DEADLINE;
 use rollhouse_core::{
     AutoresetMode, Determinism, EnvSource, Goal, Interruption, Options, RecordRule, RunId, SeedSchedule,
 };
-use rollhouse_engine::{Engine, EngineConfig, Glance, Reset, Stats, StepError, Timings};
+use rollhouse_engine::{Engine, EngineConfig, Glance, PlayError, Reset, Stats, StepError, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
-use rollhouse_policy::{Act, Model, Policy};
+use rollhouse_policy::{Model, Policy};
 use rollhouse_replay::{PolicyInfo, RunHeader, RunRecorder};
 use rollhouse_wire::limits::MAX_STANDING_LANES;
 use rollhouse_wire::{LaneStanding, Standing};
@@ -494,7 +494,8 @@ impl Rollout {
                 if engine.lost() > 0 && are_all_lost(engine)? {
                     return Ok(Stepped::WaitsFor(RESTART_PAUSE));
                 }
-                act(engine, self.engine.first_lane, turn.policy, *batch)?;
+                engine.act(turn.policy, *batch)?;
+                note(engine, turn.policy, None)?;
                 engine.begin_step()?;
             }
             *under_way = !engine.finish(turn.patience)?;
@@ -548,16 +549,13 @@ impl From<StepError> for Ended {
     }
 }
 
-/// Has the policy choose every lane's next action from the newest frame.
-fn act(engine: &mut Engine, first_lane: u32, policy: &mut dyn Policy, batch: u64) -> Result<(), Ended> {
-    let masked = engine.entry().spec().action_mask();
-    let (frame, actions) = engine.frame_and_actions()?;
-    let obs = frame.obs_columns();
-    let mask = masked.and_then(|column| frame.info(column).as_u8());
-    let request = Act { first_lane, step: batch, obs: &obs, mask, actions };
-    policy.act(request).map_err(|error| Ended::Error(RolloutError::Act(error)))?;
-    drop(obs);
-    Ok(note(engine, policy, None)?)
+impl From<PlayError> for Ended {
+    fn from(error: PlayError) -> Self {
+        match error {
+            PlayError::Step(error) => error.into(),
+            PlayError::Act(error) => Self::Error(RolloutError::Act(error)),
+        }
+    }
 }
 
 /// Notes what the policy says of the actions that it chose last, of `lanes` or of all, if that is recorded.

@@ -12,6 +12,7 @@
 mod builtin;
 mod dense;
 mod file;
+mod given;
 mod inputs;
 mod model;
 mod net;
@@ -24,6 +25,7 @@ mod sampling;
 pub use builtin::{Builtin, UnknownPolicy};
 pub use dense::DenseLayer;
 pub use file::{MAX_NET_BYTES, NetFileError};
+pub use given::{PolicyError, model_of};
 pub use model::{Model, ModelError};
 pub use net::{DenseNet, SamplingError};
 pub use noop::Noop;

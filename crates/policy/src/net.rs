@@ -33,6 +33,12 @@ impl DenseNet {
         self.sampling
     }
 
+    /// Returns the net as another version of its weights than the one that its file says.
+    #[must_use]
+    pub fn with_version(self, version: u64) -> Self {
+        Self { version, ..self }
+    }
+
     /// Has actions drawn in another way.
     ///
     /// # Errors

@@ -6,11 +6,13 @@
 
 use rollhouse_core::{ColumnMut, DType, Space, random_bits_keyed, random_key, split_mix64};
 use rollhouse_env::sin_cos;
+use serde::{Deserialize, Serialize};
 
 use crate::{ActError, ModelError};
 
 /// What is asked of the drawing of actions.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Sampling {
     /// Whether the likeliest action is taken instead of one that is drawn; of choices, as often as `epsilon` leaves it.
     pub deterministic: bool,

@@ -1,0 +1,220 @@
+//! Lanes that a policy plays on the node, step by step.
+
+use std::fmt;
+use std::time::Duration;
+
+use rollhouse_core::{AutoresetMode, ColumnSpec, EnvSpec, Role, StepColumns};
+use rollhouse_policy::{Act, ActError, Model, ModelError, Policy};
+
+use crate::fragment::FragmentColumns;
+use crate::{Engine, Fragment, StepError};
+
+/// A policy that plays all lanes of an engine together, and the step that it is in.
+///
+/// ```text
+/// chosen from the newest frame --begun--> under way --all lanes are done--> shown, chosen from that frame ...
+/// ```
+pub struct Player {
+    policy: Box<dyn Policy>,
+    columns: StepColumns,
+    /// Steps that the lanes have taken since they were reset: what is drawn depends on it.
+    step: u64,
+    /// Whether a step is under way.
+    stepping: bool,
+    /// Of each column that the policy notes, its place among those that are recorded.
+    recorded: Vec<Option<usize>>,
+    /// Lanes that were lost after the last step, ascending.
+    lost: Vec<u32>,
+}
+
+/// Reason for which lanes could not be played. The lanes stand where they stood before the step.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlayError {
+    /// The engine refused the step.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The policy chose no action.
+    #[error(transparent)]
+    Act(#[from] ActError),
+}
+
+impl Player {
+    /// Makes the policy of a model for the lanes of an engine. `run_seed` decides what is random about it.
+    ///
+    /// # Errors
+    /// The model cannot play in the env's spaces.
+    pub fn new(engine: &Engine, model: &dyn Model, run_seed: u64) -> Result<Self, ModelError> {
+        let spec = engine.entry().spec();
+        let policy = model.make(spec, run_seed)?;
+        Ok(Self {
+            policy,
+            columns: model.columns(spec),
+            step: 0,
+            stepping: false,
+            recorded: Vec::new(),
+            lost: Vec::new(),
+        })
+    }
+
+    /// Has the lanes go on by another model, from the next step on.
+    ///
+    /// # Errors
+    /// As [`Player::new`]; they go on by the one they had.
+    pub fn follow(&mut self, engine: &Engine, model: &dyn Model, run_seed: u64) -> Result<(), ModelError> {
+        let next = Self::new(engine, model, run_seed)?;
+        let Self { step, stepping, lost, .. } = std::mem::replace(self, next);
+        (self.step, self.stepping, self.lost) = (step, stepping, lost);
+        Ok(())
+    }
+
+    /// Returns the columns of its fragments.
+    pub fn columns(&self, engine: &Engine) -> FragmentColumns {
+        let batch = Engine::columns(engine.entry(), engine.autoreset());
+        FragmentColumns { batch, notes: self.columns.specs().to_vec() }
+    }
+
+    /// Returns the columns that the policy notes of each step.
+    pub const fn notes(&self) -> &StepColumns {
+        &self.columns
+    }
+
+    /// Returns the version of the weights.
+    pub fn version(&self) -> u64 {
+        self.policy.version()
+    }
+
+    /// Says how many steps the lanes have taken since they were reset.
+    pub const fn stand_at(&mut self, step: u64) {
+        self.step = step;
+    }
+
+    /// Plays until the fragment is full, in as many calls as it takes. Waits for late lanes for at most `patience` in each step.
+    /// Returns whether it is full.
+    ///
+    /// # Errors
+    /// See [`PlayError`]; the fragment has the steps before.
+    pub fn play(
+        &mut self,
+        engine: &mut Engine,
+        fragment: &mut Fragment,
+        patience: Duration,
+    ) -> Result<bool, PlayError> {
+        while fragment.steps() < fragment.room() {
+            if !self.step(engine, fragment, patience)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Plays one step, in as many calls as it takes, and adds it to a fragment that has room for it. Waits for late lanes for at
+    /// most `patience`. Returns whether the step is done.
+    ///
+    /// # Errors
+    /// See [`PlayError`]; the fragment has the steps before.
+    pub fn step(
+        &mut self,
+        engine: &mut Engine,
+        fragment: &mut Fragment,
+        patience: Duration,
+    ) -> Result<bool, PlayError> {
+        if !self.stepping {
+            self.choose(engine, fragment)?;
+            engine.begin_step()?;
+            self.stepping = true;
+        }
+        if !engine.finish(patience)? {
+            return Ok(false);
+        }
+        self.stepping = false;
+        self.take(engine, fragment)?;
+        Ok(true)
+    }
+}
+
+impl Player {
+    /// Has the policy choose every lane's next action from the newest frame, and notes what it says of that.
+    fn choose(&mut self, engine: &mut Engine, fragment: &mut Fragment) -> Result<(), PlayError> {
+        if fragment.steps() == 0 {
+            fragment.begin(&engine.frame()?);
+            self.look_for_recorded(engine);
+            engine.set_policy_version(self.policy.version());
+        }
+        engine.act(&mut *self.policy, self.step)?;
+        for (noted, place) in self.policy.notes().iter().zip(&self.recorded) {
+            if let Some(place) = *place {
+                engine.note(place, None, noted.as_ref())?;
+            }
+        }
+        let actions = engine.actions()?;
+        fragment.choose(actions.as_ref(), self.policy.notes(), self.policy.version());
+        Ok(())
+    }
+
+    /// Takes what came of the step.
+    fn take(&mut self, engine: &mut Engine, fragment: &mut Fragment) -> Result<(), PlayError> {
+        self.step += 1;
+        if engine.lost() + self.lost.len() > 0 {
+            self.look_for_lost(engine)?;
+        }
+        let same_step = engine.autoreset() == AutoresetMode::SameStep;
+        let (actions, versions) = reports(engine.entry().spec());
+        let frame = engine.frame()?;
+        fragment.step(&frame, same_step, &self.lost);
+        if actions.is_some() || versions.is_some() {
+            let versions = versions.and_then(|channel| frame.info(channel).as_i64());
+            fragment.report(actions.map(|channel| frame.info(channel)), versions);
+        }
+        Ok(())
+    }
+
+    /// Finds out which lanes are lost, and marks the rows of those that were not at the last look as truncated.
+    #[cold]
+    fn look_for_lost(&mut self, engine: &mut Engine) -> Result<(), StepError> {
+        let lost = (0..engine.lanes() as u32).filter(|&lane| engine.is_lost(lane as usize));
+        let before = std::mem::replace(&mut self.lost, lost.collect());
+        let new: Vec<u32> =
+            self.lost.iter().copied().filter(|lane| before.binary_search(lane).is_err()).collect();
+        if new.is_empty() { Ok(()) } else { engine.mark_truncated(&new) }
+    }
+
+    /// Finds the columns that are recorded.
+    fn look_for_recorded(&mut self, engine: &Engine) {
+        let recorded = engine.step_columns();
+        let place = |noted: &ColumnSpec| {
+            let place = recorded.place(&noted.path)?;
+            let spec = &recorded.specs()[place];
+            (spec.dtype == noted.dtype && spec.shape == noted.shape).then_some(place)
+        };
+        self.recorded = self.columns.specs().iter().map(place).collect();
+    }
+}
+
+impl Engine {
+    /// Has a policy choose every lane's next action from the newest frame. `step` says how many steps the lanes have taken.
+    ///
+    /// # Errors
+    /// As [`Engine::frame`], and if the policy chooses none.
+    pub fn act(&mut self, policy: &mut dyn Policy, step: u64) -> Result<(), PlayError> {
+        let masked = self.entry.spec().action_mask();
+        let first_lane = self.config.first_lane;
+        let (frame, actions) = self.frame_and_actions()?;
+        let obs = frame.obs_columns();
+        let mask = masked.and_then(|column| frame.info(column).as_u8());
+        Ok(policy.act(Act { first_lane, step, obs: &obs, mask, actions })?)
+    }
+}
+
+/// Returns the info channels with the action that was taken and with the version of the policy, of an env that reports them.
+fn reports(spec: &EnvSpec) -> (Option<usize>, Option<usize>) {
+    (spec.action_taken(), spec.channel(Role::PolicyVersion))
+}
+
+impl fmt::Debug for Player {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Player")
+            .field("policy", &self.policy.name())
+            .field("step", &self.step)
+            .finish_non_exhaustive()
+    }
+}
