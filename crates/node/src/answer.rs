@@ -2,8 +2,10 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rollhouse_core::ColumnRef;
-use rollhouse_engine::{Frame, Received};
-use rollhouse_wire::{FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Notes, Refusal};
+use rollhouse_engine::{Fragment, Frame, Received};
+use rollhouse_wire::{
+    FragmentNotes, FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Notes, PolicyTaken, Refusal,
+};
 use serde::Serialize;
 
 /// Writes one answer: first its columns in the order of a frame, then, with [`Answer::finish`], its sidecar and header.
@@ -50,6 +52,24 @@ impl Answer {
         let columns = received.obs.iter().chain(&received.infos).map(|column| column.as_ref());
         let flags = [&received.terminated, &received.truncated, &received.reset].map(Vec::as_slice);
         self.rows(columns, &received.rewards, flags);
+    }
+
+    /// Appends what lanes have shown and done in some steps.
+    pub(crate) fn fragment(&mut self, layout: &FrameLayout, fragment: &Fragment) {
+        let obs = (0..layout.obs.len()).map(|column| fragment.obs(column));
+        let shown = obs.chain((0..layout.infos.len()).map(|channel| fragment.info(channel)));
+        for frames in shown {
+            // The first frame its owner has already.
+            let first = frames.len() / (fragment.steps() + 1);
+            self.column(frames.slice(first, frames.len()));
+        }
+        self.column(fragment.actions());
+        fragment.notes().for_each(|noted| self.column(noted));
+        self.column(ColumnRef::F64(fragment.rewards()));
+        self.column(ColumnRef::U8(fragment.terminated()));
+        self.column(ColumnRef::U8(fragment.truncated()));
+        self.column(ColumnRef::U8(fragment.reset()));
+        fragment.finals().obs.iter().for_each(|column| self.column(column.as_ref()));
     }
 
     /// Writes sidecar and header, and returns the whole answer.
@@ -106,6 +126,8 @@ pub(crate) enum Sidecar<'a> {
     Nothing,
     Notes(&'a Notes),
     Refusal(&'a Refusal),
+    Policy(&'a PolicyTaken),
+    Fragment(&'a FragmentNotes),
 }
 
 impl Sidecar<'_> {
@@ -114,6 +136,8 @@ impl Sidecar<'_> {
             Self::Nothing => Ok(()),
             Self::Notes(notes) => pack(notes, out),
             Self::Refusal(refusal) => pack(refusal, out),
+            Self::Policy(taken) => pack(taken, out),
+            Self::Fragment(notes) => pack(notes, out),
         };
         debug_assert!(written.is_ok(), "memory takes every message");
     }

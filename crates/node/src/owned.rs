@@ -11,6 +11,7 @@
 
 mod answers;
 mod memory;
+mod playing;
 mod recording;
 mod request;
 mod resume;
@@ -44,6 +45,7 @@ use crate::live::{Camera, Live};
 use crate::plan::SessionPlan;
 
 use answers::LastAnswer;
+use playing::Played;
 use recording::Recording;
 use sending::{Sent, Wanted};
 
@@ -68,6 +70,8 @@ pub struct OwnedSession {
     answer: LastAnswer,
     /// Lanes that were sent and have not been answered.
     sent: Sent,
+    /// The policy by which the lanes play, if their owner has sent one.
+    played: Option<Box<Played>>,
     /// The events that the last request began, for owners that keep a log.
     log: Vec<LogEvent>,
     /// The same events as notes beside the newest frame in memory.
@@ -101,6 +105,7 @@ impl OwnedSession {
             generation: 0,
             answer: LastAnswer::default(),
             sent: Sent::default(),
+            played: None,
             log: Vec::new(),
             noted: Notes::default(),
             astray: None,
@@ -221,6 +226,8 @@ impl OwnedSession {
             FrameKind::Reset => self.reset(header.number, &request.sidecar)?,
             FrameKind::Step => self.step(header.number, &request.columns),
             FrameKind::Send => self.send(header.number, request)?,
+            FrameKind::Policy => self.follow(header.number, request)?.map(Some),
+            FrameKind::Play => self.play(header.number, &request.sidecar)?,
             kind => return Err(RequestFault::NoRequest(kind)),
         };
         Ok(match done {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rollhouse_core::{Claimant, EnvSpec, Interruption, panic_message};
 use rollhouse_env::EnvEntry;
-use rollhouse_wire::{EndCause, Envelope, FrameHeader, Incarnation, Refusal, SessionId};
+use rollhouse_wire::{EndCause, Envelope, FrameHeader, FrameKind, Incarnation, Refusal, SessionId};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Mutex, MutexGuard, oneshot, watch};
@@ -198,7 +198,10 @@ impl OwnedHandle {
             return Ok(answer);
         }
         self.stirred.store(true, Ordering::Relaxed);
-        if measured.is_prompt()
+        // Playing takes as long as its steps, and a policy is as long as its file.
+        let is_long = matches!(header.kind, FrameKind::Play | FrameKind::Policy);
+        if !is_long
+            && measured.is_prompt()
             && let Some(begun) =
                 executor.here(&self.owner, || slot.with(|measured| measured.begin(header, request, figures)))
             && let Some(answer) = begun.map_err(Unanswered::Gone)?.transpose()

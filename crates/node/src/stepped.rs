@@ -65,8 +65,8 @@ impl Stepped {
         }
     }
 
-    /// Returns whether lanes that are sent may be answered as they are done.
-    pub(crate) const fn answers_as_done(&self) -> bool {
+    /// Returns whether it has lanes of its own: they may be answered as they are done, and play by a policy.
+    pub(crate) const fn is_of_lanes(&self) -> bool {
         matches!(self, Self::Owned(_))
     }
 

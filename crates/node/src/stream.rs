@@ -49,8 +49,8 @@ pub(crate) async fn serve(
     };
     // What was asked for is done.
     drop(span);
-    let (lanes, as_done) = (place.session.lanes(), place.session.answers_as_done());
-    let attached = Attached { lanes, last: place.last, logs: place.logs, as_done };
+    let (lanes, as_done) = (place.session.lanes(), place.session.is_of_lanes());
+    let attached = Attached { lanes, last: place.last, logs: place.logs, as_done, plays: as_done };
     if let Ok((reader, writer)) = responder.accept_frames(attached, place.session.max_columns()).await {
         let turns = place.session.turns();
         let request = FrameRequest::default();
@@ -259,6 +259,8 @@ const fn code_of(fault: RequestFault) -> CloseCode {
         | RequestFault::Sidecar(_)
         | RequestFault::Reset
         | RequestFault::Send
+        | RequestFault::Play
+        | RequestFault::Policy
         | RequestFault::Past(_) => CloseCode::Malformed,
     }
 }

@@ -32,6 +32,12 @@ pub enum FrameKind {
     /// Owner: answer the request with this number, a `Send` with a sidecar, with what is done by now. Nothing follows,
     /// and it has no answer of its own.
     Hasten = 5,
+    /// Owner: have the lanes play by the session's policy. The sidecar is a [`PlaySteps`](crate::PlaySteps). Answer:
+    /// `Fragment`.
+    Play = 6,
+    /// Owner: choose actions by this policy from now on. The sidecar is a [`PolicyGiven`](crate::PolicyGiven), the columns are
+    /// its file. Answer: `Follows`.
+    Policy = 7,
     /// Node: the rows of all lanes.
     Batch = 17,
     /// Node: the rows of some lanes, their count and numbers first.
@@ -40,6 +46,18 @@ pub enum FrameKind {
     Refused = 19,
     /// Node: the lanes stand where they stood. Nothing follows.
     Resumed = 20,
+    /// Node: what the lanes have shown and done in some steps; the sidecar is a [`FragmentNotes`](crate::FragmentNotes).
+    Fragment = 21,
+    /// Node: the lanes' actions are chosen by that policy; the sidecar is a [`PolicyTaken`](crate::PolicyTaken).
+    Follows = 22,
+}
+
+impl FrameKind {
+    /// Returns the request whose answer has the frames that came of this one's: playing is stepping.
+    #[must_use]
+    pub const fn of_frames(self) -> Self {
+        if matches!(self, Self::Play) { Self::Step } else { self }
+    }
 }
 
 /// The header of a frame.
@@ -89,10 +107,14 @@ impl FrameHeader {
             3 => FrameKind::Send,
             4 => FrameKind::Resume,
             5 => FrameKind::Hasten,
+            6 => FrameKind::Play,
+            7 => FrameKind::Policy,
             17 => FrameKind::Batch,
             18 => FrameKind::Rows,
             19 => FrameKind::Refused,
             20 => FrameKind::Resumed,
+            21 => FrameKind::Fragment,
+            22 => FrameKind::Follows,
             other => return Err(FrameError::Kind(other)),
         };
         let flags = bytes[1];

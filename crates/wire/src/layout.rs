@@ -63,6 +63,31 @@ pub struct ActionPlaces {
     pub bytes: usize,
 }
 
+/// The places of the columns in the bytes of a fragment: in each, rows of all lanes of a step behind those of the step before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FragmentPlaces {
+    /// The columns of observations, of the frames that came of the steps.
+    pub obs: Vec<Range<usize>>,
+    /// The columns of info channels, of the same frames.
+    pub infos: Vec<Range<usize>>,
+    /// The column of actions that were taken.
+    pub actions: Range<usize>,
+    /// The columns that the policy has noted.
+    pub notes: Vec<Range<usize>>,
+    /// The column of rewards.
+    pub rewards: Range<usize>,
+    /// The column of terminated flags.
+    pub terminated: Range<usize>,
+    /// The column of truncated flags.
+    pub truncated: Range<usize>,
+    /// The column of flags of rows that began an episode.
+    pub reset: Range<usize>,
+    /// The columns of last observations, a row for each that the fragment's notes name.
+    pub final_obs: Vec<Range<usize>>,
+    /// Bytes of all columns.
+    pub bytes: usize,
+}
+
 impl FrameLayout {
     /// Returns the layout of the sessions of an env.
     pub fn of(spec: &EnvSpec) -> Self {
@@ -84,6 +109,29 @@ impl FrameLayout {
         self.places(rows, true, final_obs)
     }
 
+    /// Returns the places of what `lanes` lanes have shown and done in some steps, with so many last observations. `notes` are
+    /// the columns that their policy notes. `None` if it is larger than a frame may be.
+    pub fn fragment(
+        &self,
+        (steps, lanes): (usize, usize),
+        notes: &[ColumnSpec],
+        finals: usize,
+    ) -> Option<FragmentPlaces> {
+        let mut next = Cursor { rows: steps.checked_mul(lanes)?, at: 0 };
+        Some(FragmentPlaces {
+            obs: next.columns(&self.obs)?,
+            infos: next.columns(&self.infos)?,
+            actions: next.column(&self.action)?,
+            notes: next.columns(notes)?,
+            rewards: next.take(size_of::<f64>())?,
+            terminated: next.take(1)?,
+            truncated: next.take(1)?,
+            reset: next.take(1)?,
+            final_obs: next.of_rows(finals).columns(&self.obs)?,
+            bytes: next.at,
+        })
+    }
+
     /// Returns the places of the actions of `rows` lanes, which are `named` or all lanes; `None` if they are larger
     /// than a frame may be.
     pub fn actions(&self, rows: usize, named: bool) -> Option<ActionPlaces> {
@@ -100,13 +148,13 @@ impl FrameLayout {
         Some(BatchPlaces {
             count,
             lanes,
-            obs: self.obs.iter().map(|c| next.column(c)).collect::<Option<_>>()?,
-            infos: self.infos.iter().map(|c| next.column(c)).collect::<Option<_>>()?,
+            obs: next.columns(&self.obs)?,
+            infos: next.columns(&self.infos)?,
             rewards: next.take(size_of::<f64>())?,
             terminated: next.take(1)?,
             truncated: next.take(1)?,
             reset: next.take(1)?,
-            final_obs: last.iter().map(|c| next.column(c)).collect::<Option<_>>()?,
+            final_obs: next.columns(last)?,
             bytes: next.at,
         })
     }
@@ -130,6 +178,16 @@ impl Cursor {
     fn column(&mut self, column: &ColumnSpec) -> Option<Range<usize>> {
         let elements = column.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n))?;
         self.take(elements.checked_mul(column.dtype.size())?)
+    }
+
+    fn columns(&mut self, columns: &[ColumnSpec]) -> Option<Vec<Range<usize>>> {
+        columns.iter().map(|column| self.column(column)).collect()
+    }
+
+    /// Goes on with columns of another number of rows.
+    const fn of_rows(&mut self, rows: usize) -> &mut Self {
+        self.rows = rows;
+        self
     }
 
     /// Takes the places of the count and of the numbers.

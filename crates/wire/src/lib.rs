@@ -37,6 +37,7 @@ pub mod limits;
 mod member;
 mod messages;
 mod past;
+mod playing;
 mod pool;
 mod read_grant;
 mod refusal;
@@ -82,12 +83,13 @@ pub use identity::{
 };
 pub use ids::{Incarnation, Secret, SessionId, is_pool_of, new_pool_id, pool_id_of};
 pub use join::{Enroll, Enrolled, JoinRefused, JoinTerms};
-pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout};
+pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FragmentPlaces, FrameLayout};
 pub use member::{
     ConnectingSession, EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SeenTerm,
     SessionCounts, SessionEnd, SessionReport, Takes, Unfit, UnfitReason,
 };
 pub use past::{PastError, options_bytes, put_past, put_played, read_past};
+pub use playing::{FragmentNotes, PlaySteps, PolicyGiven, PolicyTaken, StepNotes};
 pub use pool::{
     ClosePool, Collect, Grant, InfoSettings, LaneSettings, OpenPool, PoolOpened, PoolStatusRequest,
     ReplaceSession, SessionReplaced, Spread,

@@ -13,6 +13,10 @@ pub const MAX_STRANGER_BYTES: usize = 4 << 10;
 pub const MAX_STRANGER_STREAMS: usize = 16;
 /// Bytes of the columns of one frame: 65,536 lanes of 4 KiB.
 pub const MAX_FRAME_BYTES: usize = 256 << 20;
+/// Bytes of the file of a policy in one frame.
+pub const MAX_POLICY_BYTES: usize = 64 << 20;
+/// Bytes of the columns of a fragment, unless one step has more.
+pub const MAX_FRAGMENT_BYTES: usize = 64 << 20;
 /// Bytes of a frame's sidecar.
 pub const MAX_SIDECAR_BYTES: usize = 1 << 20;
 /// Bytes of one envelope of the command channel: a quarter of a ring of shared memory. The image of a lane is the

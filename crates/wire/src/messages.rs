@@ -4,12 +4,12 @@ use rollhouse_core::messages;
 
 use crate::{
     Attached, AuditPage, ClusterStatus, CommandsOpened, Done, Enrolled, EnvList, Envelope, EpisodeBytes,
-    HeartbeatTaken, LaneFrame, LookAnswer, LookParams, MemoryAttached, NodeList, NodeStatus, Notes,
-    OfferedEnv, PauseParams, PlayParams, PoolOpened, PoolStatus, Refusal, Registered, ReplayReport,
-    ReplayStanding, Request, ResetLanes, SeekParams, SendLanes, SessionEnd, SessionList, SessionOpened,
-    SessionReplaced, SessionStatus, Shipped, SoFar, SoFarParams, StepParams, StoreData, StoreEpisodes,
-    StoreLabelPage, StoreLabelled, StoreListing, StoreRepaired, StoreStats, WatchGrant, WatchOpened,
-    WatcherAdmitted, Welcome,
+    FragmentNotes, HeartbeatTaken, LaneFrame, LookAnswer, LookParams, MemoryAttached, NodeList, NodeStatus,
+    Notes, OfferedEnv, PauseParams, PlayParams, PlaySteps, PolicyGiven, PolicyTaken, PoolOpened, PoolStatus,
+    Refusal, Registered, ReplayReport, ReplayStanding, Request, ResetLanes, SeekParams, SendLanes,
+    SessionEnd, SessionList, SessionOpened, SessionReplaced, SessionStatus, Shipped, SoFar, SoFarParams,
+    StepParams, StoreData, StoreEpisodes, StoreLabelPage, StoreLabelled, StoreListing, StoreRepaired,
+    StoreStats, WatchGrant, WatchOpened, WatcherAdmitted, Welcome,
 };
 
 messages!(
@@ -21,6 +21,7 @@ messages!(
     Envelope,
     EnvList,
     EpisodeBytes,
+    FragmentNotes,
     HeartbeatTaken,
     LaneFrame,
     LookAnswer,
@@ -32,6 +33,9 @@ messages!(
     OfferedEnv,
     PauseParams,
     PlayParams,
+    PlaySteps,
+    PolicyGiven,
+    PolicyTaken,
     PoolOpened,
     PoolStatus,
     Refusal,

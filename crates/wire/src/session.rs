@@ -92,6 +92,9 @@ pub struct Attached {
     /// Whether a `Send` may have a [`SendLanes`](crate::SendLanes) and be answered with the lanes that are done.
     #[serde(default, skip_serializing_if = "is_false")]
     pub as_done: bool,
+    /// Whether its lanes may be sent a policy and play by it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub plays: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]

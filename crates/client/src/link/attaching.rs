@@ -122,7 +122,7 @@ async fn map(
     // If the last request was carried out, its frame is the newest.
     link.read_notes().map_err(LinkError::Notes)?;
     failpoint("client.attach.mapped");
-    Ok(Attached { lanes: grant.lanes, last: number, logs, as_done: true })
+    Ok(Attached { lanes: grant.lanes, last: number, logs, as_done: true, plays: false })
 }
 
 impl MemoryLink {

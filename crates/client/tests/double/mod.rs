@@ -324,6 +324,7 @@ impl Shared {
             last: session.last,
             logs: false,
             as_done: false,
+            plays: false,
         });
         let Some(attached) = known.filter(|_| attach.secret == Secret::from_bytes([7; 16])) else {
             let ended = lock(&self.gone).get(&attach.index).copied();

@@ -174,7 +174,7 @@ impl OwnedSession {
     }
 
     /// Returns the notes that go beside an answer's rows; `None` if there is nothing to note.
-    fn notes(&mut self) -> Option<Notes> {
+    pub(super) fn notes(&mut self) -> Option<Notes> {
         let lost = self.losses().map(|(lane, outcome)| LostLane { lane, outcome }).collect();
         let mut notes = Notes { lost, leaving: self.leaving.load(Ordering::Relaxed), ..Notes::default() };
         self.put_log(&mut notes);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rollhouse_wire::limits::MAX_PAST_BYTES;
+use rollhouse_wire::limits::{MAX_PAST_BYTES, MAX_POLICY_BYTES};
 use rollhouse_wire::{ColumnBuffer, FrameHeader, FrameKind, FrameLayout, PastError};
 
 use bytes::Bytes;
@@ -52,6 +52,10 @@ pub enum RequestFault {
     Reset,
     /// A sidecar that does not say how sent lanes are to be answered.
     Send,
+    /// A sidecar that says of no steps that are to be played.
+    Play,
+    /// A sidecar that names no policy.
+    Policy,
     /// Columns that are no records of a past.
     Past(PastError),
 }
@@ -122,14 +126,21 @@ pub(crate) fn check_header(
         FrameKind::Step => (given == bytes(false), bytes(false)),
         FrameKind::Send => (given <= bytes(true), bytes(true)),
         FrameKind::Resume => (given <= MAX_PAST_BYTES, MAX_PAST_BYTES),
-        FrameKind::Hasten | FrameKind::Batch | FrameKind::Rows | FrameKind::Refused | FrameKind::Resumed => {
-            return Err(RequestFault::NoRequest(header.kind));
-        }
+        FrameKind::Play => (given == 0, 0),
+        FrameKind::Policy => (given <= MAX_POLICY_BYTES, MAX_POLICY_BYTES),
+        FrameKind::Hasten
+        | FrameKind::Batch
+        | FrameKind::Rows
+        | FrameKind::Refused
+        | FrameKind::Resumed
+        | FrameKind::Fragment
+        | FrameKind::Follows => return Err(RequestFault::NoRequest(header.kind)),
     };
     if !fits {
         return Err(RequestFault::Columns { given: header.columns, wanted });
     }
-    if header.sidecar != 0 && !matches!(header.kind, FrameKind::Reset | FrameKind::Send) {
+    let beside = [FrameKind::Reset, FrameKind::Send, FrameKind::Play, FrameKind::Policy];
+    if header.sidecar != 0 && !beside.contains(&header.kind) {
         return Err(RequestFault::Sidecar(header.sidecar));
     }
     Ok(())
@@ -157,6 +168,8 @@ impl fmt::Display for RequestFault {
             Self::Sidecar(bytes) => write!(f, "a sidecar of {bytes} bytes where none belongs"),
             Self::Reset => f.write_str("a sidecar that does not say which lanes to reset"),
             Self::Send => f.write_str("a sidecar that does not say how lanes are to be answered"),
+            Self::Play => f.write_str("a sidecar that does not say how many steps to play"),
+            Self::Policy => f.write_str("a sidecar that names no policy"),
             Self::Past(error) => error.fmt(f),
         }
     }

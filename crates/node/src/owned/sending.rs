@@ -16,6 +16,7 @@ use rollhouse_core::{ColumnData, ColumnRef};
 use rollhouse_engine::{Received, StepError};
 use rollhouse_wire::{ColumnBuffer, Refusal, SendLanes, control};
 
+use super::playing::Play;
 use super::{FrameRequest, OwnedSession, RequestFault, refusal_of};
 
 /// Lanes that are sent and have not been answered.
@@ -43,6 +44,8 @@ pub(super) enum Wanted {
     Step,
     /// All of which episodes begin; `unkept` if the owner does not add their options to its log.
     Reset { unkept: bool },
+    /// All, which play by the session's policy.
+    Play(Play),
 }
 
 /// Lanes that a request names, and their actions.
@@ -97,7 +100,10 @@ impl OwnedSession {
 
     /// Returns whether the last request waits for all lanes.
     pub(super) const fn awaits_frame(&self) -> bool {
-        matches!(self.sent.gathering, Some(Gathering { wanted: Wanted::Step | Wanted::Reset { .. }, .. }))
+        matches!(
+            self.sent.gathering,
+            Some(Gathering { wanted: Wanted::Step | Wanted::Reset { .. } | Wanted::Play(_), .. })
+        )
     }
 
     /// Forgets the request that waits for lanes, whose owner asks for something else now.
@@ -128,6 +134,7 @@ impl OwnedSession {
         let done = match wanted {
             Wanted::Some(min) => self.rows_done(number, min, patience),
             Wanted::Step | Wanted::Reset { .. } => self.frame_done(number, wanted, patience),
+            Wanted::Play(play) => self.play_on(number, play, patience),
         };
         if !matches!(done, Ok(None)) {
             self.sent.gathering = None;

@@ -42,6 +42,11 @@ impl FrameReader {
         }
     }
 
+    /// Takes frames whose columns have so many bytes, from the next one on.
+    pub const fn take_up_to(&mut self, max_columns: usize) {
+        self.max_columns = max_columns;
+    }
+
     /// Reads the next frame and returns its header, once its columns and sidecar are here too; `None` when the stream
     /// has ended between two frames. Cancellation-safe: the next call goes on where this one was dropped.
     ///

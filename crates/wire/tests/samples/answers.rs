@@ -154,9 +154,19 @@ pub(super) fn answers() -> Vec<Sample> {
         answer("answer-ship", Shipped::Durable),
         answer("answer-open_session", SessionOpened { spec: spec(), lease_ms: 30_000, replay: false }),
         answer("answer-close_session", end),
-        answer("answer-attach", Attached { lanes: 32, last: 41, logs: false, as_done: false }),
-        answer("answer-attach-as_done", Attached { lanes: 32, last: 0, logs: true, as_done: true }),
-        answer("answer-attach-log", Attached { lanes: 32, last: 0, logs: true, as_done: false }),
+        answer("answer-attach", Attached { lanes: 32, last: 41, logs: false, as_done: false, plays: false }),
+        answer(
+            "answer-attach-as_done",
+            Attached { lanes: 32, last: 0, logs: true, as_done: true, plays: false },
+        ),
+        answer(
+            "answer-attach-log",
+            Attached { lanes: 32, last: 0, logs: true, as_done: false, plays: false },
+        ),
+        answer(
+            "answer-attach-plays",
+            Attached { lanes: 32, last: 0, logs: true, as_done: true, plays: true },
+        ),
         answer(
             "answer-attach_memory",
             MemoryAttached { lanes: 32, last: 41, generation: 2, logs: false, refused: None },

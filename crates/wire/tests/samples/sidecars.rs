@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use rollhouse_core::{Began, OptionValue, Start, messages};
+use rollhouse_core::{Began, DType, OptionValue, Start, StepColumn, StepColumns, messages};
+use rollhouse_policy::Sampling;
 use rollhouse_wire::{
-    Attach, Envelope, LostLane, Notes, Refusal, RefusalCode, Request, ResetLanes, SendLanes,
+    Attach, Envelope, FragmentNotes, LostLane, Notes, PlaySteps, PolicyGiven, PolicyTaken, Refusal,
+    RefusalCode, Request, ResetLanes, SendLanes, StepNotes,
 };
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +22,17 @@ pub(super) fn sidecars() -> Vec<Sample> {
     let with_options = ResetLanes { options, ..ResetLanes::default() };
     let kept = ResetLanes { kept: true, ..with_options.clone() };
     let start = Start { seed: 7, words: 12, half: Some(0xabcd) };
+    let policy = PolicyGiven { name: "pong".to_owned(), version: 7, seed: 3, sampling: None };
+    let sampling = Sampling { deterministic: false, temperature: 0.5, epsilon: 0.1 };
+    let value = StepColumn { name: "value".to_owned(), dtype: DType::F32, shape: Vec::new() };
+    let columns = StepColumns::new(vec![value]).unwrap();
+    let leaving = Notes { leaving: true, ..Notes::default() };
+    let fragment = FragmentNotes {
+        steps: 3,
+        version: 7,
+        finals: vec![1, 65],
+        notes: vec![StepNotes { step: 2, notes: leaving }],
+    };
     let mut log = Notes::default();
     log.put_began(&Began { lane: 5, number: 203, start });
     log.put_hash(6, 0xdead_beef);
@@ -41,6 +54,12 @@ pub(super) fn sidecars() -> Vec<Sample> {
         sample("sidecar-notes", Notes { lost: vec![LostLane { lane: 5, outcome: 3 }], ..Notes::default() }),
         sample("sidecar-notes-log", log),
         sample("sidecar-notes-leaving", Notes { leaving: true, ..Notes::default() }),
+        sample("sidecar-play", PlaySteps { steps: 128, at: 1 << 40 }),
+        sample("sidecar-policy", policy.clone()),
+        sample("sidecar-policy-drawing", PolicyGiven { sampling: Some(sampling), ..policy }),
+        sample("sidecar-follows", PolicyTaken { columns }),
+        sample("sidecar-fragment", FragmentNotes { steps: 3, version: 7, ..FragmentNotes::default() }),
+        sample("sidecar-fragment-notes", fragment),
         sample("sidecar-refused", Refusal::new(RefusalCode::BadRequest, "action 9 of lane 3, at most 1")),
     ]
 }

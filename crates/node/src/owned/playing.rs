@@ -1,0 +1,188 @@
+//! Lanes that play by a policy of their owner's, some steps a request.
+//!
+//! ```text
+//! none --policy--> follows it --play--> steps, until as many are done as are asked for, or fit an answer, or take long
+//!                  a later policy takes its place between two requests
+//! ```
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rollhouse_engine::{Fragment, PlayError, Player};
+use rollhouse_policy::model_of;
+use rollhouse_wire::limits::{MAX_FRAGMENT_BYTES, MAX_SIDECAR_BYTES};
+use rollhouse_wire::{
+    BEGAN_BYTES, FragmentNotes, FrameKind, Notes, PlaySteps, PolicyGiven, PolicyTaken, Refusal, RefusalCode,
+    StepNotes, control,
+};
+
+use super::sending::Wanted;
+use super::{FrameRequest, OwnedSession, RequestFault, refusal_of, with_causes};
+use crate::answer::Sidecar;
+
+/// The policy by which lanes play, and what it has played since the last answer.
+#[derive(Debug)]
+pub(super) struct Played {
+    player: Player,
+    fragment: Fragment,
+    notes: FragmentNotes,
+    /// Bytes of the notes, at most.
+    noted: usize,
+}
+
+/// A request to play that is under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Play {
+    steps: usize,
+    /// When it is answered with the steps that are done.
+    until: Instant,
+}
+
+impl OwnedSession {
+    /// Takes a policy, by which the lanes play from now on.
+    pub(super) fn follow(
+        &mut self,
+        number: u32,
+        request: &FrameRequest,
+    ) -> Result<Result<Bytes, Refusal>, RequestFault> {
+        let given: PolicyGiven = control::decode(&request.sidecar).map_err(|_| RequestFault::Policy)?;
+        let player = match self.player_of(&given, request.columns.bytes()) {
+            Ok(player) => player,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let taken = PolicyTaken { columns: player.notes().clone() };
+        let columns = player.columns(&self.engine);
+        let bytes = self.layout.fragment((1, self.lanes()), &columns.notes, self.lanes());
+        let Some(places) = bytes else {
+            let message = format!("one step of {} lanes is larger than a frame", self.lanes());
+            return Ok(Err(Refusal::new(RefusalCode::BadRequest, message)));
+        };
+        let room = (MAX_FRAGMENT_BYTES / places.bytes.max(1)).clamp(1, MAX_STEPS);
+        let fragment = Fragment::new(&columns, self.lanes(), room);
+        self.played = Some(Box::new(Played { player, fragment, notes: FragmentNotes::default(), noted: 0 }));
+        let answer = self.new_answer();
+        Ok(Ok(answer.finish(FrameKind::Follows, false, number, &Sidecar::Policy(&taken))))
+    }
+
+    fn player_of(&self, given: &PolicyGiven, file: &[u8]) -> Result<Player, Refusal> {
+        let bad = |error: &dyn std::error::Error| {
+            let message = format!("policy `{}` cannot play here: {}", given.name, with_causes(error));
+            Refusal::new(RefusalCode::BadRequest, message)
+        };
+        let PolicyGiven { name, version, sampling, .. } = given;
+        let model = model_of(name, *version, *sampling, file).map_err(|error| bad(&error))?;
+        Player::new(&self.engine, &*model, given.seed).map_err(|error| bad(&error))
+    }
+
+    /// Begins to play. `None` if the answer waits for lanes.
+    pub(super) fn play(
+        &mut self,
+        number: u32,
+        sidecar: &[u8],
+    ) -> Result<Result<Option<Bytes>, Refusal>, RequestFault> {
+        let PlaySteps { steps, at } = control::decode(sidecar).map_err(|_| RequestFault::Play)?;
+        if steps == 0 {
+            return Err(RequestFault::Play);
+        }
+        let Some(played) = &mut self.played else {
+            let message = "the session has no policy; it is sent one before it is to play";
+            return Ok(Err(Refusal::new(RefusalCode::BadRequest, message)));
+        };
+        played.player.stand_at(at);
+        let Ok(frame) = self.engine.frame() else {
+            return Ok(Err(refusal_of(&rollhouse_engine::StepError::NotReset)));
+        };
+        played.fragment.begin(&frame);
+        played.notes = FragmentNotes { version: played.player.version(), ..FragmentNotes::default() };
+        played.noted = 0;
+        self.begun = true;
+        let steps = (steps as usize).min(played.fragment.room());
+        Ok(self.wait_for(number, Wanted::Play(Play { steps, until: Instant::now() + SLICE })))
+    }
+
+    /// Plays until enough is done. `None` while lanes are under way that are waited for.
+    pub(super) fn play_on(
+        &mut self,
+        number: u32,
+        play: Play,
+        patience: Duration,
+    ) -> Result<Option<Bytes>, Refusal> {
+        let Some(mut played) = self.played.take() else {
+            return Err(Refusal::new(RefusalCode::Internal, "the session plays by no policy"));
+        };
+        let done = self.steps_done(&mut played, play, patience);
+        let answer = match done {
+            Ok(true) => Ok(Some(self.fragment_answer(number, &mut played))),
+            Ok(false) => Ok(None),
+            Err(refusal) => Err(refusal),
+        };
+        self.played = Some(played);
+        answer
+    }
+
+    /// Returns whether the steps that are done are to be answered.
+    fn steps_done(&mut self, played: &mut Played, play: Play, patience: Duration) -> Result<bool, Refusal> {
+        // What one more step may add.
+        let most = self.lanes() * (BEGAN_BYTES + HASH_BYTES + LOST_BYTES) + STEP_BYTES;
+        loop {
+            match played.player.step(&mut self.engine, &mut played.fragment, patience) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => return Err(refusal_of_play(&error)),
+            }
+            self.show_step();
+            self.note_step(played);
+            let steps = played.fragment.steps();
+            if steps >= play.steps
+                || played.noted + most
+                    > MAX_SIDECAR_BYTES - FINALS_BYTES * played.fragment.finals().rows.len()
+                || Instant::now() >= play.until
+            {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Keeps what is to be noted of the step that is done.
+    fn note_step(&mut self, played: &mut Played) {
+        self.look_for_losses();
+        if let Some(notes) = self.notes() {
+            let step = played.fragment.steps() as u32 - 1;
+            let Notes { lost, began, hashes, .. } = &notes;
+            played.noted += lost.len() * LOST_BYTES + began.len() + hashes.len() + STEP_BYTES;
+            played.notes.notes.push(StepNotes { step, notes });
+        }
+    }
+
+    fn fragment_answer(&mut self, number: u32, played: &mut Played) -> Bytes {
+        let Played { fragment, notes, .. } = played;
+        notes.steps = fragment.steps() as u32;
+        notes.finals = fragment.finals().rows.iter().map(|&row| row as u32).collect();
+        let mut answer = self.new_answer();
+        answer.fragment(&self.layout, fragment);
+        answer.finish(FrameKind::Fragment, false, number, &Sidecar::Fragment(notes))
+    }
+}
+
+fn refusal_of_play(error: &PlayError) -> Refusal {
+    match error {
+        PlayError::Step(error) => refusal_of(error),
+        PlayError::Act(error) => Refusal::new(RefusalCode::BadRequest, error.to_string()),
+    }
+}
+
+/// Steps of one answer.
+const MAX_STEPS: usize = 4096;
+
+/// Time after which a request to play is answered with the steps that are done: others of the node have their turns then.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Bytes that a note of a lane takes, at most: of a hash, and of its loss.
+const HASH_BYTES: usize = 8;
+const LOST_BYTES: usize = 32;
+
+/// Bytes around the notes of a step, at most.
+const STEP_BYTES: usize = 64;
+
+/// Bytes of the place of a last observation, at most.
+const FINALS_BYTES: usize = 5;

@@ -1,0 +1,62 @@
+//! What owners send to sessions whose lanes play by a policy on the node, and what they get beside the rows.
+
+use rollhouse_core::StepColumns;
+use rollhouse_policy::Sampling;
+use serde::{Deserialize, Serialize};
+
+use crate::Notes;
+
+/// A request to play, from the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaySteps {
+    /// Number of steps, at least 1. The answer may have fewer, and then has at least one.
+    pub steps: u32,
+    /// How many steps the lanes have taken since they were reset: what is random about the actions depends on it.
+    pub at: u64,
+}
+
+/// A policy, from the owner: its file is beside it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PolicyGiven {
+    /// The name that is recorded with the episodes that it plays; of a built-in policy, which has no file, its own.
+    pub name: String,
+    /// The version of the weights, which every step has that they choose.
+    pub version: u64,
+    /// The seed of what is random about it.
+    pub seed: u64,
+    /// How it draws actions; absent for what its file says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
+}
+
+/// What the node says of a policy that it follows.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PolicyTaken {
+    /// What the policy notes of each step: a column of the fragments each.
+    #[serde(default)]
+    pub columns: StepColumns,
+}
+
+/// Notes of a node beside a fragment.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FragmentNotes {
+    /// Number of steps.
+    pub steps: u32,
+    /// The version of the policy that chose the actions.
+    pub version: u64,
+    /// The rows that have last observations, ascending: the step in the fragment, times the lanes of the session, and the lane.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finals: Vec<u32>,
+    /// What is to be noted of its steps, in their order. Steps of which nothing is are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<StepNotes>,
+}
+
+/// Notes beside one step of a fragment.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StepNotes {
+    /// The step, counted in the fragment.
+    pub step: u32,
+    /// What a batch of that step would have beside it.
+    pub notes: Notes,
+}
