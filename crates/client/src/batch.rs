@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 use rollhouse_arena::{Arena, ArenaError, BatchColumns, BlockRows, Frame, Patience, Rows, Share};
-use rollhouse_core::{ColumnMut, ColumnRef, DType, EnvSpec};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType, EnvSpec};
+use rollhouse_engine::Fragment;
 use rollhouse_wire::BatchPlaces;
 
 /// The batch of a pool. Two slots alternate, so a frame stays as it is until the second next one is written.
@@ -108,6 +109,29 @@ impl Target<'_> {
             rows.terminated.copy_from_slice(frame.terminated());
             rows.truncated.copy_from_slice(frame.truncated());
             rows.reset.copy_from_slice(frame.reset());
+        });
+    }
+
+    /// Writes what the last step of a fragment of all lanes has shown.
+    pub(crate) fn land_last(&self, fragment: &Fragment) {
+        let lanes = fragment.lanes();
+        let last = |of_steps: ColumnRef<'_>, parts: usize| {
+            let elements = of_steps.len() / parts;
+            ColumnData::from(of_steps.slice(of_steps.len() - elements, of_steps.len()))
+        };
+        self.rows(&(0..lanes), |rows| {
+            let frames = fragment.steps() + 1;
+            let shown = rows.obs.iter_mut().enumerate().map(|(at, column)| (column, fragment.obs(at)));
+            let told = rows.infos.iter_mut().enumerate().map(|(at, column)| (column, fragment.info(at)));
+            for (column, from) in shown.chain(told) {
+                let copied = column.copy_from(last(from, frames).as_ref());
+                debug_assert!(copied, "both are of one env");
+            }
+            let first = (fragment.steps() - 1) * lanes;
+            rows.rewards.copy_from_slice(&fragment.rewards()[first..]);
+            rows.terminated.copy_from_slice(&fragment.terminated()[first..]);
+            rows.truncated.copy_from_slice(&fragment.truncated()[first..]);
+            rows.reset.copy_from_slice(&fragment.reset()[first..]);
         });
     }
 

@@ -5,13 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use rollhouse_arena::Frame;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, EnvSpec, Outcome, RunId, StepColumns};
-use rollhouse_engine::Image;
 use rollhouse_engine::{AttributeValue, LaneWords, Method, Received, Reset, SchemaAnswer, StatisticsAnswer};
+use rollhouse_engine::{Fragment, FragmentColumns, Image};
 use rollhouse_wire::{
-    Asks, AuditPage, AuditQuery, ClusterStatus, EnvList, NodeList, OpenPool, PoolOpened, PoolStatus,
-    SessionList, StoreRepaired,
+    Asks, AuditPage, AuditQuery, ClusterStatus, EnvList, NodeList, OpenPool, PolicyGiven, PoolOpened,
+    PoolStatus, SessionList, StoreRepaired,
 };
 
 use crate::address::Address;
@@ -59,6 +60,12 @@ impl Cluster {
         let opened = self.driver.run(self.inner.open_pool(request), self.look.as_ref());
         let inner = opened.map_err(|Interrupted| OpenError::Request(RequestError::Interrupted))??;
         Ok(Pool { inner: Some(inner), cluster: self.clone() })
+    }
+
+    /// Returns the same cluster, whose calls nobody looks at: those of pools that another thread than the caller's plays.
+    #[must_use]
+    pub fn unlooked(&self) -> Self {
+        Self { look: None, ..self.clone() }
     }
 
     /// Returns an id for a pool to be opened, as the coordinator accepts them from this client.
@@ -255,6 +262,13 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Returns the pool with calls that nobody looks at: for another thread than the caller's.
+    #[must_use]
+    pub fn unlooked(mut self) -> Self {
+        self.cluster = self.cluster.unlooked();
+        self
+    }
+
     /// Returns the pool's id, which is also the run that its episodes are named by.
     pub fn id(&self) -> RunId {
         self.pool().id()
@@ -319,6 +333,33 @@ impl Pool {
     pub fn reset(&mut self, reset: &Reset) -> Result<Frame<'_>, StepError> {
         self.step_with(async |pool| pool.reset(reset).await.map(drop))?;
         self.frame()
+    }
+
+    /// Has the lanes play by a policy from now on: see [`AsyncPool::follow`].
+    ///
+    /// # Errors
+    /// See [`StepError`].
+    pub fn follow(&mut self, policy: &PolicyGiven, file: Bytes) -> Result<&StepColumns, StepError> {
+        self.step_with(async |pool| pool.follow(policy, file).await.map(drop))?;
+        self.pool().noted().ok_or_else(|| rollhouse_engine::StepError::NoPolicy.into())
+    }
+
+    /// Returns what the policy notes of each step by which the lanes play; `None` without one.
+    pub fn noted(&self) -> Option<&StepColumns> {
+        self.pool().noted()
+    }
+
+    /// Returns the columns of the fragments of this pool; `None` before it follows a policy.
+    pub fn fragment_columns(&self) -> Option<FragmentColumns> {
+        self.pool().fragment_columns()
+    }
+
+    /// Plays until the fragment is full: see [`AsyncPool::play`].
+    ///
+    /// # Errors
+    /// See [`StepError`].
+    pub fn play(&mut self, at: u64, fragment: &mut Fragment) -> Result<(), StepError> {
+        self.step_with(async |pool| pool.play(at, fragment).await)
     }
 
     /// Returns the column of actions, to be filled before [`Pool::step`].

@@ -9,6 +9,7 @@
 //! |---|---|---|---|
 //! | caretaker | own thread `rollhouse-care`: drives the runtime of a [`Cluster`] while nobody calls | ends with the last handle | a panic ends it: connections then live only while somebody calls |
 //! | owner of a shared pool | the caller's runtime: owns the pool of a [`SharedPool`] until it is closed or nobody has a handle | the pool ends with its leases, and callers get [`SharedError::Failed`] | the same |
+//! | player of rollouts | own thread `rollhouse-play`: owns the lanes of [`Rollouts`] and plays what is asked of it | ends after the fragment that it plays | it ends, and the next call returns the error |
 //! | closing of a pool | the runtime, so the calling thread, or own thread `rollhouse-close` if that is one of another runtime: for a pool that was dropped | the pool ends with its leases | the same |
 //!
 //! Not a goal: deciding where lanes run (crate coordinator), stepping them (crates node and engine), choosing
@@ -40,11 +41,13 @@ mod lockstep;
 mod log;
 mod network;
 mod numbering;
+mod playing;
 mod pool;
 mod pool_session;
 mod remote_disk;
 mod replay;
 mod retry;
+mod rollouts;
 mod session;
 mod settling;
 mod shared_pool;
@@ -68,6 +71,10 @@ pub use log::LaneFlags;
 pub use pool::{AsyncPool, PoolRequest};
 pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
 pub use replay::{AsyncReplay, Replay};
+pub use rollouts::{
+    Batch, EmbeddedLanes, MAX_FRAGMENT_STEPS, MAX_STALENESS, PlayedEpisode, PlayedLanes, Rollouts,
+    RolloutsError, RolloutsOptions, Update,
+};
 pub use session::{
     Answered, COORDINATOR_AWAY, Gone, NoPlace, OnLoss, PLACE_WITHIN, Recipe, RequestBody, Session,
     SessionAction, SessionEvent, Trouble,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rollhouse_arena::Frame;
 use rollhouse_core::RunId;
+use rollhouse_wire::limits::MAX_FRAME_BYTES;
 use rollhouse_wire::{
     BatchPlaces, Connection, FrameHeader, FrameKind, Grant, LostLane, Notes, Refusal, RefusalCode,
 };
@@ -48,6 +49,8 @@ pub(crate) struct Terms {
     pub(crate) refused_memory: Option<Refusal>,
     pub(crate) shape: Arc<Shape>,
     pub(crate) max_columns: usize,
+    /// Whether its lanes play by policies of their owner's.
+    pub(crate) plays: bool,
 }
 
 /// The answer to a request.
@@ -110,7 +113,8 @@ impl Link {
                 Err(error) => terms.refused_memory = Some(error.refusal()),
             }
         }
-        match stream::attach(network, pool, grant, terms.max_columns).await {
+        let Terms { max_columns, plays, .. } = *terms;
+        match stream::attach(network, pool, grant, stream::Wanted { max_columns, plays }).await {
             Ok((link, attached)) => {
                 (terms.transport, *self) = (Transport::Quic, Self::Quic(link));
                 attached
@@ -231,6 +235,27 @@ impl Link {
                 Ok((Cow::Owned(notes), losses))
             }
             Self::Memory(link) => Ok((Cow::Borrowed(link.notes()), link.lost())),
+        }
+    }
+
+    /// Takes answers of fragments from now on.
+    ///
+    /// # Errors
+    /// The link has none.
+    pub(crate) fn play(&mut self, terms: &mut Terms) -> Result<(), Refusal> {
+        let refused = |message| Err(Refusal::new(RefusalCode::Unsupported, message));
+        (terms.max_columns, terms.plays) = (MAX_FRAME_BYTES, true);
+        match self {
+            Self::Quic(link) => {
+                if link.plays(MAX_FRAME_BYTES) {
+                    Ok(())
+                } else {
+                    refused(stream::NO_POLICIES)
+                }
+            }
+            Self::Memory(_) => refused(
+                "lanes that are stepped through memory play by no policy of their owner's; open them with transport quic",
+            ),
         }
     }
 

@@ -236,7 +236,12 @@ impl AsyncPool {
     }
 
     /// Judges the results of all sessions' requests together, and notes what they mean for the pool.
-    fn judge(&mut self, taken: Vec<Option<Taken>>, ready: Readiness, news: bool) -> Result<(), StepError> {
+    pub(crate) fn judge(
+        &mut self,
+        taken: Vec<Option<Taken>>,
+        ready: Readiness,
+        news: bool,
+    ) -> Result<(), StepError> {
         let (mut moved, mut error) = (false, None);
         for (index, taken) in taken.into_iter().enumerate() {
             let PoolSession { session, .. } = &self.sessions[index];

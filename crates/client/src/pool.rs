@@ -118,6 +118,8 @@ pub struct AsyncPool {
     pub(crate) lost: Vec<Option<Outcome>>,
     pub(crate) readiness: Readiness,
     pub(crate) first_done: Option<FirstDone>,
+    /// Columns that the policy notes by which the lanes play; `None` without one.
+    pub(crate) noted: Option<StepColumns>,
     pub(crate) timeout: Duration,
     pub(crate) start: Instant,
     /// The timer for the deadlines of calls.
@@ -198,8 +200,13 @@ impl AsyncPool {
             let Some(plain) = layout.batch(rows, false) else { return Err(too_large) };
             let with_final = if same_step { layout.batch(rows, true) } else { None };
             let Some(most) = layout.rows(rows, same_step) else { return Err(too_large) };
-            let terms =
-                Terms { transport, refused_memory: None, shape: Arc::clone(&shape), max_columns: most.bytes };
+            let terms = Terms {
+                transport,
+                refused_memory: None,
+                shape: Arc::clone(&shape),
+                max_columns: most.bytes,
+                plays: false,
+            };
             let session = Session::new(Arc::clone(&recipe), &opened.spec, grant, seed);
             Ok(PoolSession::new(session, id, terms, Places { plain, with_final, taken }))
         };
@@ -224,6 +231,7 @@ impl AsyncPool {
             lost: Vec::new(),
             readiness: Readiness::NeedsReset,
             first_done: None,
+            noted: None,
             timeout,
             start: Instant::now(),
             alarm: Alarm::default(),

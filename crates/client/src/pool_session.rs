@@ -32,7 +32,9 @@ pub(crate) struct PoolSession {
     pub(crate) places: Places,
     pool: RunId,
     /// Its lanes in the pool.
-    lanes: Range<usize>,
+    pub(crate) lanes: Range<usize>,
+    /// Steps that it has of the fragment that is asked for.
+    pub(crate) played: usize,
     /// The timer of the next look whether the node is silent.
     alarm: Alarm,
 }
@@ -67,12 +69,29 @@ impl PoolSession {
     pub(crate) fn new(session: Session, pool: RunId, terms: Terms, places: Places) -> Self {
         let first = session.grant().first_lane as usize;
         let lanes = first..first + session.grant().lanes as usize;
-        Self { session, link: Link::default(), terms, places, pool, lanes, alarm: Alarm::default() }
+        Self {
+            session,
+            link: Link::default(),
+            terms,
+            places,
+            pool,
+            lanes,
+            played: 0,
+            alarm: Alarm::default(),
+        }
     }
 
     /// Returns its lanes in the pool.
     pub(crate) const fn lanes(&self) -> &Range<usize> {
         &self.lanes
+    }
+
+    /// Returns the sidecar of the last answer; empty if it had none, or came by memory.
+    pub(crate) fn sidecar(&self) -> &[u8] {
+        match &self.link {
+            Link::Quic(link) => link.sidecar(),
+            Link::Memory(_) => &[],
+        }
     }
 
     /// Attaches if it is not attached. If that fails it is tried again at the next request. Cancellation-safe.
@@ -293,7 +312,7 @@ async fn send(
         session.written(number);
     }
     match link.answer(number, kind).await {
-        Ok(LinkAnswer::Done(done)) if kind == FrameKind::Resume && done.kind != FrameKind::Resumed => {
+        Ok(LinkAnswer::Done(done)) if answer_to(kind).is_some_and(|wanted| done.kind != wanted) => {
             SessionEvent::Distrusted(format!("a frame of kind {:?} was not asked for", done.kind))
         }
         Ok(LinkAnswer::Done(done)) => {
@@ -302,6 +321,16 @@ async fn send(
         }
         Ok(LinkAnswer::Refused(refusal)) => SessionEvent::Refused(refusal),
         Err(why) => lost(why),
+    }
+}
+
+/// Returns the kind of the answer to a request that has no rows.
+const fn answer_to(kind: FrameKind) -> Option<FrameKind> {
+    match kind {
+        FrameKind::Resume => Some(FrameKind::Resumed),
+        FrameKind::Policy => Some(FrameKind::Follows),
+        FrameKind::Play => Some(FrameKind::Fragment),
+        _ => None,
     }
 }
 

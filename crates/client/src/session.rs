@@ -59,6 +59,8 @@ pub struct Session {
     request: Option<RequestBody>,
     /// The time after which nobody waits for the request any more.
     deadline: Duration,
+    /// The policy by which its lanes play, which another node is sent as well.
+    policy: Option<RequestBody>,
     /// The log; `None` if the node's answers do not say what a log needs.
     log: Option<SessionLog>,
     /// Lanes whose past is lost, until a batch has shown it.
@@ -103,8 +105,8 @@ enum Stage {
     Leaving,
     /// Its node is lost: another place is asked for, not before that time.
     Placing { gone: Gone, not_before: Option<Duration> },
-    /// Its new node is told what the lanes did, part by part.
-    Resuming { past: PastReader, part: Option<(RequestBody, Exchange)> },
+    /// Its new node is told what the lanes did, part by part, and then of the policy by which they play.
+    Resuming { past: PastReader, part: Option<(RequestBody, Exchange)>, follows: bool },
     /// Its lanes are lost.
     Gone(Gone),
 }
@@ -142,6 +144,7 @@ impl Session {
             state: Stage::Resting,
             request: None,
             deadline: Duration::ZERO,
+            policy: None,
             log: Some(log),
             cut: Vec::new(),
             leaving: false,

@@ -10,6 +10,7 @@ mod memory;
 #[cfg(target_os = "linux")]
 mod nodes;
 mod pool;
+mod rollouts;
 mod session;
 mod shared_pool;
 mod store;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     Asks, Attach, BatchPlaces, CallError, CallId, CloseCode, ColumnBuffer, Connection, ConnectionLost,
-    DialError, FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes, Refusal, control,
+    DialError, FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes, Refusal, RefusalCode, control,
 };
 
 use super::{LinkAnswer, LinkLost, Places};
@@ -27,6 +27,17 @@ struct Stream {
     posted: Option<u32>,
     /// Whether the node answers lanes that are sent as they are done.
     as_done: bool,
+    /// Whether its lanes may play by a policy.
+    plays: bool,
+}
+
+/// What an owner needs of the stream of a session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    /// Bytes of the longest columns of an answer.
+    pub(super) max_columns: usize,
+    /// Whether the lanes are to play by a policy.
+    pub(super) plays: bool,
 }
 
 /// Attaches a session of that pool by a new stream. Cancellation-safe.
@@ -37,7 +48,7 @@ pub(super) async fn attach(
     network: &Network,
     pool: RunId,
     grant: &Grant,
-    max_columns: usize,
+    Wanted { max_columns, plays }: Wanted,
 ) -> Result<(StreamLink, SessionEvent), SessionEvent> {
     let connection = network.node(grant).await.map_err(|error| match &*error {
         DialError::PortClosed { .. } => SessionEvent::PortClosed(Some(error.to_string())),
@@ -52,9 +63,12 @@ pub(super) async fn attach(
         _ => SessionEvent::Unreachable(Some(why)),
     };
     match tokio::time::timeout(ATTACH_DEADLINE, attached).await {
+        Ok(Ok((attached, ..))) if plays && !attached.plays => {
+            Err(SessionEvent::AttachRefused(Refusal::new(RefusalCode::Unsupported, NO_POLICIES)))
+        }
         Ok(Ok((attached, reader, writer))) if attached.lanes == grant.lanes => {
-            let as_done = attached.as_done;
-            let stream = Box::new(Stream { connection, reader, writer, posted: None, as_done });
+            let (as_done, plays) = (attached.as_done, attached.plays);
+            let stream = Box::new(Stream { connection, reader, writer, posted: None, as_done, plays });
             let event = SessionEvent::Attached { last: attached.last, logs: attached.logs };
             Ok((StreamLink { stream: Some(stream) }, event))
         }
@@ -134,6 +148,18 @@ impl StreamLink {
         }
     }
 
+    /// Takes answers of fragments from now on. Returns whether the node has such.
+    pub(super) fn plays(&mut self, max_columns: usize) -> bool {
+        let Some(stream) = &mut self.stream else { return true };
+        stream.reader.take_up_to(max_columns);
+        stream.plays
+    }
+
+    /// Returns the sidecar of the last answer; empty if it had none.
+    pub(crate) fn sidecar(&self) -> &[u8] {
+        self.stream.as_ref().map_or(&[], |stream| stream.reader.sidecar())
+    }
+
     /// Returns the columns of the last answer.
     pub(crate) fn columns(&self) -> Option<&ColumnBuffer> {
         self.stream.as_ref().map(|stream| stream.reader.columns())
@@ -202,6 +228,9 @@ impl Stream {
         }
     }
 }
+
+/// Why lanes of an earlier version do not play.
+pub(super) const NO_POLICIES: &str = "the node's version has no lanes that play by a policy of their owner's";
 
 /// Time that a node may take to answer `Attach`. It is longer than a step may be expected to take, as the node answers
 /// when the session is at rest.

@@ -13,7 +13,7 @@ use super::SessionLog;
 
 /// Gives a past in parts that fit a frame, the lanes side by side. The log that it comes from must not change
 /// meanwhile.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PastReader {
     lanes: Vec<VecDeque<Event>>,
     /// The lane whose turn it is.

@@ -124,13 +124,15 @@ impl Session {
         (self.attachment, self.numbering) = (Attachment::Detached, Numbering::default());
         (self.leaving, self.replaces, self.not_before) = (false, true, Duration::ZERO);
         self.reach = Reach::default();
-        let Some((past, cut)) = self.log.as_ref().map(|log| log.past(held)) else {
+        let past = self.log.as_ref().map(|log| log.past(held));
+        if past.is_none() && self.policy.is_none() {
             self.state = Stage::Resting;
             return if self.request.is_some() { self.begin(now) } else { SessionAction::Done(Ok(())) };
-        };
+        }
+        let (past, cut) = past.unwrap_or_default();
         self.cut = cut;
         let left = matches!(self.state, Stage::Leaving) && self.request.is_none();
-        self.state = Stage::Resuming { past, part: None };
+        self.state = Stage::Resuming { past, part: None, follows: false };
         // Who leaves a node is told of its past by the next request, if none is under way.
         if left { SessionAction::Done(Ok(())) } else { self.resume(now) }
     }
@@ -168,11 +170,20 @@ impl Session {
 
     /// Tells the new node the next part of what the lanes did; then goes on with the request, if there is one.
     pub(super) fn resume(&mut self, now: Duration) -> SessionAction {
-        let Stage::Resuming { past, part } = &mut self.state else { return self.action() };
+        let Stage::Resuming { past, part, follows } = &mut self.state else { return self.action() };
         if part.is_some() {
             return self.action();
         }
-        let Some(columns) = self.log.as_ref().and_then(|log| past.next(log)) else {
+        let columns = self.log.as_ref().and_then(|log| past.next(log));
+        let body = match columns {
+            Some(columns) => Some(RequestBody { kind: FrameKind::Resume, columns, sidecar: Bytes::new() }),
+            None if *follows => None,
+            None => {
+                *follows = true;
+                self.policy.clone()
+            }
+        };
+        let Some(body) = body else {
             self.state = Stage::Resting;
             if self.request.is_some() {
                 return self.begin(now);
@@ -184,7 +195,7 @@ impl Session {
         let exchange = self.exchange(now, Patience::until_told(self.silence(), self.jitter()));
         let action = exchange.action();
         if let Stage::Resuming { part, .. } = &mut self.state {
-            *part = Some((RequestBody { kind: FrameKind::Resume, columns, sidecar: Bytes::new() }, exchange));
+            *part = Some((body, exchange));
         }
         action
     }

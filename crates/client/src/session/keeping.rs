@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhouse_core::{Call, Interruption, Outcome};
 use rollhouse_wire::{FrameKind, LostLane, Notes};
 
-use super::{Attachment, Session, Stage};
+use super::{Attachment, RequestBody, Session, Stage};
 use crate::log::{GivenLane, LaneFlags, SessionLog};
 
 /// The parts of an answer that the log is kept from.
@@ -43,7 +43,7 @@ impl Session {
             self.state = Stage::Resting;
         }
         let Self { log, request, cut, .. } = self;
-        let kind = request.as_ref().map_or(FrameKind::Step, |request| request.kind);
+        let kind = request.as_ref().map_or(FrameKind::Step, |request| request.kind.of_frames());
         if !cut.is_empty() {
             let mut cut = std::mem::take(cut);
             if kind == FrameKind::Reset {
@@ -65,6 +65,11 @@ impl Session {
             self.note_given(answered);
         }
         self.note_log(answered);
+    }
+
+    /// Notes that the node follows a policy, which another is sent as well.
+    pub(crate) fn follows(&mut self, policy: RequestBody) {
+        self.policy = Some(policy);
     }
 
     /// Says which options the reset gives to lanes that is asked for next.

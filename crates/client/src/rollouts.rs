@@ -1,0 +1,424 @@
+//! Rollouts: fragments that a policy plays, on this machine or on a cluster, while their receiver learns.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollhouse_engine::{Engine, Fragment, FragmentColumns, PlayError, Player, Reset};
+use rollhouse_policy::{ModelError, PolicyError, model_of};
+use rollhouse_wire::PolicyGiven;
+
+use crate::blocking::Pool;
+use crate::error::StepError;
+
+pub use self::episodes::PlayedEpisode;
+use self::episodes::Tally;
+
+mod episodes;
+
+/// Fragments that a policy plays, one after the other.
+///
+/// A thread of its own (`rollhouse-play`) plays while the receiver learns: as many fragments as its `staleness` says are under
+/// way when one is returned, and an update comes behind those. So a fragment is at most that many updates older than the
+/// newest; with 0 it is played by the newest, and nothing is played meanwhile.
+///
+/// ```text
+/// staleness 1:  play 1 | play 2 | update 1 | play 3 | update 2 | ...
+///                      | learn from 1     | learn from 2     | ...
+/// ```
+#[derive(Debug)]
+pub struct Rollouts {
+    orders: Option<SyncSender<Order>>,
+    played: Receiver<Result<Box<Fragment>, RolloutsError>>,
+    thread: Option<JoinHandle<()>>,
+    columns: FragmentColumns,
+    lanes: usize,
+    steps: usize,
+    staleness: usize,
+    under_way: usize,
+    /// Fragments that were returned: they are filled again once nobody looks at them.
+    returned: Vec<Arc<Fragment>>,
+    tally: Tally,
+    version: u64,
+}
+
+/// What is to be played, and by which policy.
+#[derive(Debug, Clone)]
+pub struct RolloutsOptions {
+    /// Steps of each lane in a fragment, at least 1.
+    pub steps: usize,
+    /// Number of fragments under way while one is learned from, at most [`MAX_STALENESS`].
+    pub staleness: usize,
+    /// The seed of lane 0; lane `i` has `seed + i`.
+    pub seed: u64,
+    /// The policy, with the seed of what is random about it.
+    pub policy: PolicyGiven,
+    /// The policy's file; empty for a built-in one.
+    pub file: Bytes,
+}
+
+/// A fragment, with the episodes that ended in it.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// What the lanes have shown and done.
+    pub fragment: Arc<Fragment>,
+    /// Episodes that ended in it, by step and lane. Those of lanes that were lost are none.
+    pub episodes: Vec<PlayedEpisode>,
+    /// Number of episodes that were cut off by the loss of their lane.
+    pub lost: u64,
+}
+
+/// Reason for which there is no fragment.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RolloutsError {
+    /// There are no such fragments.
+    #[error("{what} = {given}; it is from {least} to {most}")]
+    Options {
+        /// What was given.
+        what: &'static str,
+        /// Its value.
+        given: u64,
+        /// The least that there may be.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// What was given is no policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The policy cannot play in the env.
+    #[error("policy `{name}` cannot play here: {error}")]
+    Model {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        error: ModelError,
+    },
+    /// An update notes other columns than the policy before.
+    #[error("an update notes other step columns than the policy that it is to follow")]
+    Columns,
+    /// An update is of an earlier version.
+    #[error("version {given} after {newest}; the versions of updates go up")]
+    Version {
+        /// The version that was given.
+        given: u64,
+        /// The newest.
+        newest: u64,
+    },
+    /// The lanes of this machine could not be played.
+    #[error(transparent)]
+    Play(#[from] PlayError),
+    /// The lanes of the cluster could not be played.
+    #[error(transparent)]
+    Pool(#[from] StepError),
+    /// The thread that plays could not be started.
+    #[error("the thread that plays could not be started: {0}")]
+    Thread(std::io::Error),
+    /// It has ended, after an error that was returned.
+    #[error("the rollouts have ended")]
+    Ended,
+}
+
+/// Lanes that can be played.
+pub trait PlayedLanes: Send + 'static {
+    /// Begins the first episodes, lane `i` from seed `seed + i`.
+    ///
+    /// # Errors
+    /// The lanes could not be reset.
+    fn begin(&mut self, seed: u64) -> Result<(), RolloutsError>;
+
+    /// Has them play by a policy from now on. Returns the columns of their fragments.
+    ///
+    /// # Errors
+    /// They go on by the policy that they had.
+    fn follow(&mut self, policy: &PolicyGiven, file: Bytes) -> Result<FragmentColumns, RolloutsError>;
+
+    /// Plays until the fragment is full. `at` says how many steps they have taken.
+    ///
+    /// # Errors
+    /// The lanes are not to be played any more.
+    fn play(&mut self, at: u64, fragment: &mut Fragment) -> Result<(), RolloutsError>;
+
+    /// Returns the number of lanes.
+    fn lanes(&self) -> usize;
+
+    /// Ends them, with their open episodes.
+    fn end(self);
+}
+
+enum Order {
+    Play(Box<Fragment>),
+    Follow(Box<PolicyGiven>, Bytes, SyncSender<Result<FragmentColumns, RolloutsError>>),
+}
+
+impl Rollouts {
+    /// Begins episodes in these lanes, and has them play. Blocks until all have the policy.
+    ///
+    /// # Errors
+    /// See [`RolloutsError`].
+    pub fn begin(mut lanes: impl PlayedLanes, options: RolloutsOptions) -> Result<Self, RolloutsError> {
+        let RolloutsOptions { steps, staleness, seed, policy, file } = options;
+        within("steps", steps, 1..=MAX_FRAGMENT_STEPS)?;
+        within("staleness", staleness, 0..=MAX_STALENESS)?;
+        lanes.begin(seed)?;
+        let columns = lanes.follow(&policy, file)?;
+        let (count, version) = (lanes.lanes(), policy.version);
+        let (orders, taken) = sync_channel(staleness + 2);
+        let (send, played) = sync_channel(staleness + 1);
+        // Task: player of rollouts
+        let thread = std::thread::Builder::new().name("rollhouse-play".to_owned());
+        let thread = thread.spawn(move || serve(lanes, &taken, &send)).map_err(RolloutsError::Thread)?;
+        Ok(Self {
+            orders: Some(orders),
+            played,
+            thread: Some(thread),
+            columns,
+            lanes: count,
+            steps,
+            staleness,
+            under_way: 0,
+            returned: Vec::new(),
+            tally: Tally::new(count),
+            version,
+        })
+    }
+
+    /// Returns the columns of the fragments.
+    pub const fn columns(&self) -> &FragmentColumns {
+        &self.columns
+    }
+
+    /// Returns the version of the newest policy.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Returns the next fragment; `None` if it is not there within `patience`: the next call goes on to wait.
+    ///
+    /// # Errors
+    /// See [`RolloutsError`]; afterwards they have ended.
+    pub fn next(&mut self, patience: Duration) -> Result<Option<Batch>, RolloutsError> {
+        if self.under_way == 0 {
+            self.order()?;
+        }
+        let played = match self.played.recv_timeout(patience) {
+            Ok(played) => played,
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            Err(RecvTimeoutError::Disconnected) => return Err(RolloutsError::Ended),
+        };
+        self.under_way -= 1;
+        let fragment = Arc::<Fragment>::from(played?);
+        while self.under_way < self.staleness {
+            self.order()?;
+        }
+        self.returned.push(Arc::clone(&fragment));
+        let (episodes, lost) = self.tally.take(&fragment);
+        Ok(Some(Batch { fragment, episodes, lost }))
+    }
+
+    /// Has the lanes play by another policy, behind the fragments that are under way. Returns at once; [`Update::wait`] waits
+    /// until all nodes have it.
+    ///
+    /// # Errors
+    /// Its version is not above that of the one before, or the rollouts have ended.
+    pub fn update(&mut self, policy: PolicyGiven, file: Bytes) -> Result<Update, RolloutsError> {
+        if policy.version <= self.version {
+            return Err(RolloutsError::Version { given: policy.version, newest: self.version });
+        }
+        let version = policy.version;
+        let (send, done) = sync_channel(1);
+        self.send(Order::Follow(Box::new(policy), file, send))?;
+        self.version = version;
+        Ok(Update { done })
+    }
+
+    /// Asks for another fragment.
+    fn order(&mut self) -> Result<(), RolloutsError> {
+        let free = self.returned.iter().position(|returned| Arc::strong_count(returned) == 1);
+        let free = free.and_then(|at| Arc::try_unwrap(self.returned.swap_remove(at)).ok());
+        // Those that somebody keeps are his now.
+        self.returned.truncate(self.staleness + 2);
+        let fragment = free.unwrap_or_else(|| Fragment::new(&self.columns, self.lanes, self.steps));
+        self.send(Order::Play(Box::new(fragment)))?;
+        self.under_way += 1;
+        Ok(())
+    }
+
+    fn send(&self, order: Order) -> Result<(), RolloutsError> {
+        let orders = self.orders.as_ref().ok_or(RolloutsError::Ended)?;
+        orders.send(order).map_err(|_| RolloutsError::Ended)
+    }
+}
+
+impl Drop for Rollouts {
+    /// Ends the thread after what it plays now, and waits for it.
+    fn drop(&mut self) {
+        self.orders = None;
+        // What it has played is nobody's any more.
+        let (_, nothing) = sync_channel(0);
+        self.played = nothing;
+        if let Some(thread) = self.thread.take() {
+            // A panic was an end.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// An update that is under way.
+#[derive(Debug)]
+pub struct Update {
+    done: Receiver<Result<FragmentColumns, RolloutsError>>,
+}
+
+impl Update {
+    /// Waits until all nodes have it. Returns false if they have not within `patience`.
+    ///
+    /// # Errors
+    /// They do not follow it, and go on by the one before.
+    pub fn wait(&mut self, patience: Duration) -> Result<bool, RolloutsError> {
+        match self.done.recv_timeout(patience) {
+            Ok(followed) => followed.map(|_| true),
+            Err(RecvTimeoutError::Timeout) => Ok(false),
+            Err(RecvTimeoutError::Disconnected) => Err(RolloutsError::Ended),
+        }
+    }
+}
+
+/// Carries orders out, until there are none, nobody takes what is played, or lanes cannot be played.
+fn serve(
+    mut lanes: impl PlayedLanes,
+    orders: &Receiver<Order>,
+    played: &SyncSender<Result<Box<Fragment>, RolloutsError>>,
+) {
+    let mut at = 0;
+    while let Ok(order) = orders.recv() {
+        match order {
+            Order::Play(mut fragment) => {
+                let done = lanes.play(at, &mut fragment);
+                at += fragment.steps() as u64;
+                let failed = done.is_err();
+                if played.send(done.map(|()| fragment)).is_err() || failed {
+                    break;
+                }
+            }
+            Order::Follow(policy, file, answer) => {
+                let followed = lanes.follow(&policy, file);
+                // Nobody may wait for it.
+                let _told = answer.send(followed);
+            }
+        }
+    }
+    lanes.end();
+}
+
+/// Lanes of this process, and the policy that plays them.
+#[derive(Debug)]
+pub struct EmbeddedLanes {
+    engine: Engine,
+    player: Option<Player>,
+}
+
+impl EmbeddedLanes {
+    /// Takes the lanes of an engine.
+    pub const fn new(engine: Engine) -> Self {
+        Self { engine, player: None }
+    }
+}
+
+impl PlayedLanes for EmbeddedLanes {
+    fn begin(&mut self, seed: u64) -> Result<(), RolloutsError> {
+        let lanes = self.engine.lanes();
+        self.engine.reset(&Reset::seeded(seed, lanes)).map_err(PlayError::Step)?;
+        Ok(())
+    }
+
+    fn follow(&mut self, policy: &PolicyGiven, file: Bytes) -> Result<FragmentColumns, RolloutsError> {
+        let PolicyGiven { name, version, seed, sampling } = policy;
+        let model = model_of(name, *version, *sampling, &file)?;
+        let refused = |error| RolloutsError::Model { name: name.clone(), error };
+        let Self { engine, player } = self;
+        let player = match player {
+            None => player.insert(Player::new(engine, &*model, *seed).map_err(refused)?),
+            Some(player) if *player.notes() != model.columns(engine.entry().spec()) => {
+                return Err(RolloutsError::Columns);
+            }
+            Some(player) => {
+                player.follow(engine, &*model, *seed).map_err(refused)?;
+                player
+            }
+        };
+        Ok(player.columns(engine))
+    }
+
+    fn play(&mut self, at: u64, fragment: &mut Fragment) -> Result<(), RolloutsError> {
+        let Self { engine, player: Some(player) } = self else { return Err(RolloutsError::Ended) };
+        player.stand_at(at);
+        fragment.begin(&engine.frame().map_err(PlayError::Step)?);
+        while !player.play(engine, fragment, PATIENCE)? {}
+        Ok(())
+    }
+
+    fn lanes(&self) -> usize {
+        self.engine.lanes()
+    }
+
+    fn end(self) {
+        // What an engine that hangs has not handed over is lost.
+        let _closed = self.engine.close();
+    }
+}
+
+impl PlayedLanes for Pool {
+    fn begin(&mut self, seed: u64) -> Result<(), RolloutsError> {
+        let lanes = self.lanes();
+        self.reset(&Reset::seeded(seed, lanes))?;
+        Ok(())
+    }
+
+    fn follow(&mut self, policy: &PolicyGiven, file: Bytes) -> Result<FragmentColumns, RolloutsError> {
+        let before = self.noted().cloned();
+        let noted = Self::follow(self, policy, file)?;
+        if before.is_some_and(|before| before != *noted) {
+            return Err(RolloutsError::Columns);
+        }
+        self.fragment_columns().ok_or(RolloutsError::Ended)
+    }
+
+    fn play(&mut self, at: u64, fragment: &mut Fragment) -> Result<(), RolloutsError> {
+        Ok(Self::play(self, at, fragment)?)
+    }
+
+    fn lanes(&self) -> usize {
+        Self::lanes(self)
+    }
+
+    fn end(self) {
+        // One that nobody closed ends with its leases.
+        let _closed = self.close();
+    }
+}
+
+fn within(
+    what: &'static str,
+    given: usize,
+    range: std::ops::RangeInclusive<usize>,
+) -> Result<(), RolloutsError> {
+    if range.contains(&given) {
+        return Ok(());
+    }
+    let (least, most) = (*range.start() as u64, *range.end() as u64);
+    Err(RolloutsError::Options { what, given: given as u64, least, most })
+}
+
+/// Steps of each lane in a fragment.
+pub const MAX_FRAGMENT_STEPS: usize = 65_536;
+
+/// Number of fragments under way.
+pub const MAX_STALENESS: usize = 64;
+
+/// Time between two looks at late lanes.
+const PATIENCE: Duration = Duration::from_secs(1);
