@@ -75,6 +75,14 @@ impl RowShape {
         Self { dtype, own: None, shape: ArrayVec::new_const() }
     }
 
+    /// Describes the rows of so many lanes as one; `None` if it has too many axes.
+    pub(crate) fn of_lanes(&self, lanes: usize) -> Option<Self> {
+        let mut shape: ArrayVec<_, _> = ArrayVec::new();
+        shape.push(lanes);
+        shape.try_extend_from_slice(&self.shape).ok()?;
+        Some(Self { shape, ..self.clone() })
+    }
+
     /// Returns whether NumPy is shown elements of another type than the column's.
     pub(crate) const fn is_of_own(&self) -> bool {
         self.own.is_some()

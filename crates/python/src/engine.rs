@@ -453,6 +453,19 @@ impl NativeLanes {
         Ok(made)
     }
 
+    /// Takes the lanes out, for one who goes on with them: here they are closed then.
+    pub(crate) fn take_lanes(&self, py: Python<'_>) -> PyResult<Lanes> {
+        let mut state = self.lock(py)?;
+        state.refuse_outstanding(py)?;
+        state.inner(py)?;
+        state.inner.take().ok_or_else(|| lanes_state::closed(py))
+    }
+
+    /// Returns the shape of an action.
+    pub(crate) const fn action(&self) -> &RowShape {
+        &self.action
+    }
+
     #[inline]
     fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, LanesState>> {
         if !self.home.is_here() {

@@ -35,6 +35,7 @@ mod read_failure;
 mod recording;
 mod replay_session;
 mod replays;
+mod rollouts;
 mod spares;
 mod statistics;
 mod views;
@@ -74,6 +75,8 @@ mod _native {
     use super::replay_session::NativeReplay;
     #[pymodule_export]
     use super::replays::Recordings;
+    #[pymodule_export]
+    use super::rollouts::{NativeRollouts, NativeUpdate};
     #[pymodule_export]
     use super::worker_lanes::WorkerLanes;
     #[pymodule_export]

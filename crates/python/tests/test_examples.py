@@ -33,6 +33,14 @@ def test_ppo_in_one_file_reaches_475(tmp_path: Path) -> None:
 
 
 @pytest.mark.examples
+@pytest.mark.adapters("torch")
+@pytest.mark.parametrize("cluster", [False, True], ids=["here", "cluster"])
+def test_ppo_learns_from_what_nodes_play(tmp_path: Path, cluster: bool, cluster_url: str) -> None:
+    said = run("ppo_rollouts.py", *(["--connect", cluster_url] if cluster else []), cwd=tmp_path)
+    assert re.search(r"mean return +\d+\.\d +[\d,]+ steps/s  lag 1\nreached 475 in ", said), said
+
+
+@pytest.mark.examples
 @pytest.mark.adapters("torch", "stable_baselines3")
 def test_stable_baselines_reaches_475(tmp_path: Path) -> None:
     assert re.search(r"mean return +\d+\.\d +[\d,]+ steps/s", run("sb3.py", cwd=tmp_path))

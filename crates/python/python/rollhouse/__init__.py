@@ -30,19 +30,26 @@ if TYPE_CHECKING:
     from rollhouse.cluster import connect as connect
     from rollhouse.hosted import HostedVectorEnv as HostedVectorEnv
     from rollhouse.hosted import vectorize as vectorize
+    from rollhouse.policies import Policy as Policy
     from rollhouse.replay_session import ReplaySession as ReplaySession
+    from rollhouse.fragments import Batch as Batch
+    from rollhouse.fragments import Rollouts as Rollouts
+    from rollhouse.fragments import rollouts as rollouts
 
 __all__ = [
     "AsyncCluster",
     "AsyncVectorEnv",
+    "Batch",
     "Cluster",
     "ClusterVectorEnv",
     "EmbeddedVectorEnv",
     "Event",
     "HostedVectorEnv",
+    "Policy",
     "Recording",
     "RecordingWarning",
     "ReplaySession",
+    "Rollouts",
     "VectorEnv",
     "__version__",
     "connect",
@@ -53,6 +60,7 @@ __all__ = [
     "get_include",
     "load_plugin",
     "make_vec",
+    "rollouts",
     "vectorize",
 ]
 
@@ -60,13 +68,17 @@ __all__ = [
 _LAZY = {
     "AsyncCluster": ("rollhouse.aio", "AsyncCluster"),
     "AsyncVectorEnv": ("rollhouse.aio", "AsyncVectorEnv"),
+    "Batch": ("rollhouse.fragments", "Batch"),
     "Cluster": ("rollhouse.cluster", "Cluster"),
     "ClusterVectorEnv": ("rollhouse.cluster", "ClusterVectorEnv"),
     "HostedVectorEnv": ("rollhouse.hosted", "HostedVectorEnv"),
+    "Policy": ("rollhouse.policies", "Policy"),
     "ReplaySession": ("rollhouse.replay_session", "ReplaySession"),
+    "Rollouts": ("rollhouse.fragments", "Rollouts"),
     "connect": ("rollhouse.cluster", "connect"),
     "connect_async": ("rollhouse.aio", "connect_async"),
     "replays": ("rollhouse.replays", None),
+    "rollouts": ("rollhouse.fragments", "rollouts"),
     "vectorize": ("rollhouse.hosted", "vectorize"),
 }
 

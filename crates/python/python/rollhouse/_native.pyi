@@ -10,6 +10,8 @@ import gymnasium
 import numpy as np
 
 _Step = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+_GivenPolicy = tuple[str, int, int, tuple[bool, float, float] | None, bytes]
+"""Name, version, seed, how it draws (deterministic, temperature, epsilon), and the file."""
 
 VERSION: str
 
@@ -145,6 +147,25 @@ class NativeReplay:
     def look(self, after: int, wait: float) -> dict[str, Any] | None: ...
     def render(self, size: tuple[int, int] | None) -> np.ndarray: ...
     def close(self) -> None: ...
+
+@final
+class NativeRollouts:
+    """Fragments that a policy plays in lanes, which are the rollouts' from then on."""
+
+    def __new__(
+        cls, lanes: NativeLanes, *, steps: int, staleness: int, seed: int, policy: _GivenPolicy
+    ) -> NativeRollouts: ...
+    def next(self, timeout: float) -> dict[str, Any]: ...
+    def update(self, policy: _GivenPolicy) -> NativeUpdate: ...
+    @property
+    def version(self) -> int: ...
+    def close(self) -> None: ...
+
+@final
+class NativeUpdate:
+    """An update that is on its way to the nodes."""
+
+    def wait(self, timeout: float) -> bool: ...
 
 @final
 class EpisodeStatistics:

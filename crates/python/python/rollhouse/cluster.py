@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
 from rollhouse.errors import RefusedError, ResetNeededError
+from rollhouse.fragments import Rollouts, begin
 from rollhouse.native_env import (
     NativeVectorEnv,
     action_converter,
@@ -155,6 +156,30 @@ class Cluster:
         """
         given = {name: value for name, value in locals().items() if name != "self"}
         return ClusterVectorEnv(self, PoolOptions(**given))
+
+    def rollouts(
+        self,
+        env: str,
+        lanes: int,
+        *,
+        policy: Any = "random",
+        fragment: int = 128,
+        staleness: int = 1,
+        seed: int = 0,
+        autoreset_mode: Mode = AutoresetMode.SAME_STEP,
+        **options: Any,
+    ) -> Rollouts:
+        """Has a policy play lanes on the cluster's nodes, for a learner. The batches are those of ``rollhouse.rollouts`` of the same
+        arguments, on any number of nodes.
+
+        Args:
+            env, lanes, policy, fragment, staleness, seed, autoreset_mode: The arguments of ``rollhouse.rollouts``.
+            **options: Further arguments of ``make_vec``. The lanes are played over QUIC.
+        """
+        options["transport"] = "quic"
+        return begin(
+            self.make_vec, env, lanes, policy, fragment, staleness, seed, autoreset_mode=autoreset_mode, **options
+        )
 
     def status(self) -> dict[str, Any]:
         """Returns an overview of the cluster, as ``rollhouse status --json`` prints it."""

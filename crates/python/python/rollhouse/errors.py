@@ -120,6 +120,10 @@ class InterpreterError(gymnasium.error.Error, RuntimeError):
     """
 
 
+class PolicyError(gymnasium.error.Error, ValueError):
+    """Something is no policy, or one that cannot play in the env; or it has chosen what is no action."""
+
+
 class HungError(gymnasium.error.Error, TimeoutError):
     """A stepping thread did not answer within its deadline. The vector env can only be closed."""
 

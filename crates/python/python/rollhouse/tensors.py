@@ -156,6 +156,15 @@ def _array(actions: torch.Tensor) -> Any:
     return actions.detach().cpu().numpy() if isinstance(actions, torch.Tensor) else actions
 
 
+def shared_tensors(value: Any) -> Any:
+    """Returns arrays, and dicts and tuples of them, as tensors of the same memory; anything else as it is."""
+    if isinstance(value, dict):
+        return {key: shared_tensors(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(shared_tensors(part) for part in value)
+    return _shared(value) if isinstance(value, np.ndarray) else value
+
+
 def _shared(array: np.ndarray) -> torch.Tensor:
     with warnings.catch_warnings():
         # That views are read-only is said in the class's documentation.

@@ -1,0 +1,243 @@
+"""Rollouts: batches that a policy plays on the machines of the lanes, for learners that train on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from rollhouse import _native
+from rollhouse.policies import policy_of
+from rollhouse.vector import DEFAULT_TIMEOUT
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from rollhouse.native_env import NativeVectorEnv
+    from rollhouse.vector import Mode
+
+STEP_COLUMNS = {"log_prob": "float32", "value": "float32"}
+"""What is recorded of each step unless something else is asked for."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """An episode that has ended.
+
+    Attributes:
+        step: The step of the batch in which it ended.
+        lane: Its lane.
+        total: The sum of its rewards.
+        length: Number of its steps.
+        terminated: Whether the env has ended it; else it was cut off.
+    """
+
+    step: int
+    lane: int
+    total: float
+    length: int
+    terminated: bool
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What N lanes have shown and done in T steps. Arrays are read-only views of memory that lives as long as they do.
+
+    Attributes:
+        observations: [T + 1, N, ...], a dict or tuple of such where the space is one. ``observations[t]`` is what the actions
+            of step ``t`` were chosen from.
+        actions: [T, N, ...].
+        rewards: float64 [T, N].
+        terminations, truncations: bool [T, N].
+        log_probs, values: float32 [T, N]: of the actions that were drawn, and of what they were drawn from. None if the policy
+            has none.
+        versions: int64 [T, N]: the version of the weights that chose each action.
+        valid: bool [T, N]: whether the lane has stepped. False where a row began an episode in place of a step, and where the
+            lane is lost: learners leave these out.
+        masks: [T + 1, N, actions], as ``observations``; None if the env gives none.
+        infos: The env's info channels by their names, [T + 1, N, ...] each.
+        notes: All that the policy has noted, by its names, [T, N, ...] each.
+        final_steps, final_lanes: int64 [K]: where an episode ended in a row that shows the next one.
+        final_observations: [K, ...]: its last observation.
+        episodes: Those that ended, by step and lane.
+        lost_episodes: Number of episodes that ended because their lane was lost.
+    """
+
+    observations: Any
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+    log_probs: np.ndarray | None
+    values: np.ndarray | None
+    versions: np.ndarray
+    valid: np.ndarray
+    masks: np.ndarray | None
+    infos: dict[str, np.ndarray]
+    notes: dict[str, np.ndarray]
+    final_steps: np.ndarray
+    final_lanes: np.ndarray
+    final_observations: Any
+    episodes: list[Episode] = field(repr=False)
+    lost_episodes: int
+
+    def torch(self) -> dict[str, Any]:
+        """Returns the arrays as tensors of the same memory, by their names. Do not write to them."""
+        from rollhouse.tensors import shared_tensors
+
+        names = [name for name in self.__dataclass_fields__ if name not in ("episodes", "lost_episodes")]
+        return {name: shared_tensors(getattr(self, name)) for name in names}
+
+
+def _batch(raw: dict[str, Any]) -> Batch:
+    notes, rows = raw["notes"], raw["final_rows"]
+    lanes = raw["rewards"].shape[1]
+    return Batch(
+        observations=raw["observations"],
+        actions=raw["actions"],
+        rewards=raw["rewards"],
+        terminations=raw["terminations"],
+        truncations=raw["truncations"],
+        log_probs=notes.get("log_prob"),
+        values=notes.get("value"),
+        versions=raw["versions"],
+        valid=~(raw["resets"] | raw["lost"]),
+        masks=raw["masks"],
+        infos=raw["infos"],
+        notes=notes,
+        final_steps=rows // lanes,
+        final_lanes=rows % lanes,
+        final_observations=raw["final_observations"],
+        episodes=[Episode(*each) for each in raw["episodes"]],
+        lost_episodes=raw["lost_episodes"],
+    )
+
+
+class Rollouts:
+    """Batches that a policy plays, one after the other: an iterator, and an async iterator.
+
+    While one is learned from, ``staleness`` more are played, or wait; an ``update`` comes behind those. So with one update for each
+    batch no batch is more than ``staleness`` updates older than the newest, and with 0 it is played by the newest, while nothing is played
+    meanwhile. Not thread-safe.
+
+    Attributes:
+        envs: The vector env whose lanes they are.
+    """
+
+    def __init__(self, envs: NativeVectorEnv, *, policy: Any, fragment: int, staleness: int, seed: int):
+        self.envs = envs
+        self._seed = seed
+        chosen = policy_of(policy)
+        self._native = _native.NativeRollouts(
+            envs._native, steps=fragment, staleness=staleness, seed=seed, policy=chosen.given(0, seed)
+        )
+
+    @property
+    def version(self) -> int:
+        """The version of the newest policy."""
+        return self._native.version
+
+    def next(self, timeout: float = DEFAULT_TIMEOUT) -> Batch:
+        """Returns the next batch, waiting for it at most so many seconds.
+
+        Raises:
+            TimeoutError: It is not there by then; the next call goes on to wait.
+            PolicyError: The policy cannot play, or has chosen what is no action.
+            ClusterError: Its lanes cannot be played any more.
+        """
+        return _batch(self._native.next(timeout))
+
+    def update(self, policy: Any, *, timeout: float | None = DEFAULT_TIMEOUT, **drawing: Any) -> int:
+        """Has the lanes play by another policy from the next batch that is begun on. Returns its version.
+
+        Args:
+            policy: As ``rollouts`` takes it, of the same layers or others.
+            timeout: Seconds to wait until all nodes have it. None does not wait; what a node says against it then comes with the
+                next batch.
+            **drawing: ``version`` (else one more than the last), ``deterministic``, ``temperature`` and ``epsilon``.
+
+        Raises:
+            PolicyError: It cannot play, and the lanes go on by the one before.
+            ValueError: Its version is not above the one before.
+            TimeoutError: The nodes do not have it by then; it is still on its way.
+        """
+        chosen = policy_of(policy, **drawing).given(self.version + 1, self._seed)
+        update = self._native.update(chosen)
+        if timeout is not None and not update.wait(timeout):
+            raise TimeoutError(f"version {chosen[1]} is not with all nodes after timeout={timeout} s; it is still on its way")
+        return chosen[1]
+
+    def close(self) -> None:
+        """Ends the lanes. Batches stay readable. Closing again does nothing."""
+        self._native.close()
+        self.envs.close()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        return self.next()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        return await asyncio.get_running_loop().run_in_executor(None, self.next)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def rollouts(
+    env: str,
+    lanes: int,
+    *,
+    policy: Any = "random",
+    fragment: int = 128,
+    staleness: int = 1,
+    seed: int = 0,
+    autoreset_mode: Mode = AutoresetMode.SAME_STEP,
+    **options: Any,
+) -> Rollouts:
+    """Has a policy play lanes of this process, for a learner.
+
+    Args:
+        env: An env of ``make_vec``, in this process.
+        lanes: Number of lanes, N.
+        policy: What chooses the actions: see ``rollhouse.policies.policy_of``.
+        fragment: Number of steps in a batch, T.
+        staleness: Number of batches that are played while one is learned from.
+        seed: The seed of lane 0, and lane i has ``seed + i``; what is drawn depends on it, too.
+        autoreset_mode: The rule by which the next episode begins. In SAME_STEP no row is lost to that.
+        **options: Further arguments of ``make_vec``.
+    """
+    from rollhouse.embedded import make_vec
+
+    return begin(make_vec, env, lanes, policy, fragment, staleness, seed, autoreset_mode=autoreset_mode, **options)
+
+
+def begin(
+    make: Callable[..., Any],
+    env: str,
+    lanes: int,
+    policy: Any,
+    fragment: int,
+    staleness: int,
+    seed: int,
+    **options: Any,
+) -> Rollouts:
+    """Makes lanes, and begins rollouts of them. If they cannot begin, the lanes end."""
+    options.setdefault("step_columns", STEP_COLUMNS)
+    envs = make(env, lanes, **options)
+    try:
+        return Rollouts(envs, policy=policy, fragment=fragment, staleness=staleness, seed=seed)
+    except BaseException:
+        envs.close()
+        raise

@@ -1,0 +1,186 @@
+"""Rollouts: batches that a policy plays, here and on a cluster, as learners take them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rollhouse
+from local_cluster import LocalCluster
+from rollhouse.policies import net_file, policy_of
+
+
+def _net(seed: int = 1, outputs: int = 2) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    layer = lambda inputs, outputs: rng.normal(0, 0.5, (outputs, inputs)).astype(np.float32)  # noqa: E731
+    return {
+        "policy.0.weight": layer(4, 8),
+        "policy.0.bias": layer(1, 8)[:, 0],
+        "policy.1.weight": layer(8, outputs),
+        "policy.1.bias": layer(1, outputs)[:, 0],
+        "value.0.weight": layer(4, 1),
+        "value.0.bias": layer(1, 1)[:, 0],
+    }
+
+
+def _logits(net: dict[str, np.ndarray], observations: np.ndarray) -> np.ndarray:
+    hidden = np.tanh(observations @ net["policy.0.weight"].T + net["policy.0.bias"])
+    return hidden @ net["policy.1.weight"].T + net["policy.1.bias"]
+
+
+def test_a_batch_has_what_the_net_said_of_each_observation():
+    net = _net()
+    with rollhouse.rollouts("CartPole-v1", 16, policy=net, fragment=32, staleness=0, seed=5) as rollouts:
+        for _ in range(3):
+            batch = rollouts.next()
+            assert batch.observations.shape == (33, 16, 4) and batch.actions.shape == (32, 16)
+            logits = _logits(net, batch.observations[:-1].astype(np.float64))
+            wanted = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+            taken = np.take_along_axis(wanted, batch.actions[..., None], -1)[..., 0]
+            np.testing.assert_allclose(batch.log_probs, taken, atol=1e-5)
+            values = batch.observations[:-1] @ net["value.0.weight"].T + net["value.0.bias"]
+            np.testing.assert_allclose(batch.values, values[..., 0], rtol=1e-4, atol=1e-5)
+            assert batch.valid.all() and (batch.versions == 0).all()
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+def test_a_batch_is_what_gymnasium_steps_through_with_its_actions(mode: str):
+    with rollhouse.rollouts("CartPole-v1", 4, policy=_net(), fragment=200, seed=3, autoreset_mode=mode) as rollouts:
+        batch = rollouts.next()
+    envs = gymnasium.vector.SyncVectorEnv(
+        [lambda: gymnasium.make("CartPole-v1")] * 4, autoreset_mode=gymnasium.vector.AutoresetMode(mode)
+    )
+    observations, _ = envs.reset(seed=3)
+    finals = iter(zip(batch.final_steps, batch.final_lanes, batch.final_observations, strict=True))
+    was_over = np.zeros(4, bool)
+    for step in range(200):
+        np.testing.assert_array_equal(batch.observations[step], observations)
+        observations, rewards, terminations, truncations, infos = envs.step(batch.actions[step])
+        np.testing.assert_array_equal(batch.rewards[step], rewards)
+        np.testing.assert_array_equal(batch.terminations[step], terminations)
+        np.testing.assert_array_equal(batch.truncations[step], truncations)
+        if mode == "NextStep":
+            np.testing.assert_array_equal(batch.valid[step], ~was_over)
+            was_over = terminations | truncations
+            continue
+        for lane in np.flatnonzero(terminations | truncations):
+            at, of, last = next(finals)
+            assert (at, of) == (step, lane)
+            np.testing.assert_array_equal(last, infos["final_obs"][lane])
+    assert next(finals, None) is None
+    envs.close()
+
+
+def test_episodes_are_those_that_ended_with_their_returns_and_lengths_over_batches():
+    with rollhouse.rollouts("CartPole-v1", 8, policy="random", fragment=16, seed=2) as rollouts:
+        totals, lengths, ended = np.zeros(8), np.zeros(8, int), 0
+        for _ in range(10):
+            batch = rollouts.next()
+            told = iter(batch.episodes)
+            for step in range(16):
+                totals += batch.rewards[step]
+                lengths += 1
+                for lane in np.flatnonzero(batch.terminations[step] | batch.truncations[step]):
+                    episode = next(told)
+                    assert (episode.step, episode.lane) == (step, lane)
+                    assert (episode.total, episode.length) == (totals[lane], lengths[lane])
+                    totals[lane], lengths[lane], ended = 0, 0, ended + 1
+            assert next(told, None) is None and batch.lost_episodes == 0
+            assert batch.log_probs is None and batch.values is None
+        assert ended > 20
+
+
+def test_a_cluster_plays_what_this_process_plays_through_updates(cluster_url: str):
+    here = rollhouse.rollouts("CartPole-v1", 12, policy=_net(), fragment=40, seed=9)
+    with rollhouse.connect(cluster_url) as cluster, here:
+        there = cluster.rollouts("CartPole-v1", 12, policy=_net(), fragment=40, seed=9)
+        for update in range(4):
+            one, other = here.next(), there.next()
+            for name in ("observations", "actions", "rewards", "log_probs", "values", "versions", "final_observations"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=f"{name}, {update}")
+            assert one.episodes == other.episodes
+            assert set(np.unique(one.versions)) == {max(update - 1, 0)}
+            assert here.update(_net(update + 2)) == there.update(_net(update + 2)) == update + 1
+        there.close()
+
+
+def test_a_node_that_is_killed_in_the_middle_changes_no_number(two_nodes: LocalCluster):
+    here = rollhouse.rollouts("CartPole-v1", 12, policy=_net(), fragment=64, seed=9, staleness=2)
+    with rollhouse.connect(two_nodes.url, timeout=120) as cluster, here:
+        there = cluster.rollouts("CartPole-v1", 12, policy=_net(), fragment=64, seed=9, staleness=2, spread="even")
+        for number in range(8):
+            if number == 3:
+                two_nodes.kill("one")
+            one, other = here.next(), there.next(timeout=120)
+            for name in ("observations", "actions", "rewards", "log_probs", "versions", "valid", "final_observations"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=f"{name}, {number}")
+            here.update(_net(number + 2))
+            there.update(_net(number + 2), timeout=120)
+        there.close()
+
+
+def test_batches_stay_as_they_are_and_come_to_those_who_iterate_or_await():
+    with rollhouse.rollouts("CartPole-v1", 4, policy="random", fragment=8, seed=1) as rollouts:
+        first = rollouts.next()
+        copied = first.observations.copy()
+
+        async def three() -> list[rollhouse.Batch]:
+            batches = []
+            async for batch in rollouts:
+                batches.append(batch)
+                if len(batches) == 3:
+                    return batches
+            return batches
+
+        later = [*asyncio.run(three()), next(rollouts)]
+    np.testing.assert_array_equal(first.observations, copied)
+    np.testing.assert_array_equal(later[0].observations[0], first.observations[-1])
+    with pytest.raises(ValueError, match="read-only"):
+        first.rewards[0, 0] = 3.0
+    with pytest.raises(rollhouse.errors.ClosedError):
+        rollouts.next()
+
+
+def test_nets_of_torch_play_what_they_say():
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+    with rollhouse.rollouts("CartPole-v1", 8, policy=net, fragment=16, staleness=0) as rollouts:
+        tensors = rollouts.next().torch()
+        with torch.no_grad():
+            chosen = torch.distributions.Categorical(logits=net(tensors["observations"][:-1]))
+            torch.testing.assert_close(tensors["log_probs"], chosen.log_prob(tensors["actions"]), atol=1e-5, rtol=0)
+
+
+def test_what_is_no_policy_is_refused_by_name():
+    begin = lambda policy, **options: rollhouse.rollouts("CartPole-v1", 2, policy=policy, **options)  # noqa: E731
+    for policy, message in [
+        ("greedy", "unknown policy `greedy`; known are random, noop"),
+        (b"nothing", "header"),
+        (net_file({"policy.0.weight": np.zeros((2, 3), np.float32)}), "takes 3 inputs, the env's observations give 4"),
+        (net_file({"policy.0.weight": np.zeros((3, 4), np.float32)}), "gives 3 outputs, the env's actions need 2"),
+        (net_file({"policy.0.weight": np.full((2, 4), math.nan, np.float32)}), "finite"),
+        (3, "int is no policy"),
+        ({"policy.0.weight": np.zeros((2, 4), int)}, "int64"),
+        (policy_of(_net(), temperature=-1.0), "temperature -1"),
+    ]:
+        with pytest.raises(rollhouse.errors.PolicyError, match=message):
+            begin(policy)
+    for options, message in [({"fragment": 0}, "steps = 0"), ({"staleness": 65}, "staleness = 65; it is from 0 to 64")]:
+        with pytest.raises(ValueError, match=message):
+            begin("random", **options)
+
+
+def test_an_update_that_cannot_play_leaves_the_policy_before_at_work():
+    with rollhouse.rollouts("CartPole-v1", 4, policy=_net(), fragment=8, staleness=0) as rollouts:
+        rollouts.next()
+        with pytest.raises(rollhouse.errors.PolicyError, match="outputs"):
+            rollouts.update(_net(outputs=3))
+        assert (rollouts.next().versions == 0).all()
+        with pytest.raises(ValueError, match="version 0 after"):
+            rollouts.update(_net(), version=0)
+        assert rollouts.update(_net(2), version=9) == 9
+        assert (rollouts.next().versions == 9).all()
