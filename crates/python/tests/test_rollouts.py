@@ -159,10 +159,10 @@ def test_what_is_no_policy_is_refused_by_name():
     begin = lambda policy, **options: rollhouse.rollouts("CartPole-v1", 2, policy=policy, **options)  # noqa: E731
     for policy, message in [
         ("greedy", "unknown policy `greedy`; known are random, noop"),
-        (b"nothing", "header"),
+        (b"nothing", "the file is none of safetensors"),
         (net_file({"policy.0.weight": np.zeros((2, 3), np.float32)}), "takes 3 inputs, the env's observations give 4"),
         (net_file({"policy.0.weight": np.zeros((3, 4), np.float32)}), "gives 3 outputs, the env's actions need 2"),
-        (net_file({"policy.0.weight": np.full((2, 4), math.nan, np.float32)}), "finite"),
+        (net_file({"policy.0.weight": np.full((2, 4), math.nan, np.float32)}), "is NaN"),
         (3, "int is no policy"),
         ({"policy.0.weight": np.zeros((2, 4), int)}, "int64"),
         (policy_of(_net(), temperature=-1.0), "temperature -1"),
