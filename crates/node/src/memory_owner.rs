@@ -25,7 +25,7 @@ use rollhouse_core::{ShareBook, panic_message};
 use rollhouse_wire::{
     Asks, AttachMemory, AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, failpoint,
 };
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use crate::attaching::AttachPlace;
@@ -37,7 +37,7 @@ use crate::owned_handle::{OwnedHandle, TakenSession};
 use crate::stepped::Stepped;
 use crate::tally::ReportedTally;
 use crate::transport::Transport;
-use crate::turn::{Turn, TurnOver};
+use crate::turn::TurnOver;
 use crate::{Cancel, Gone, HangWatch, NodeFigures, Verdict};
 
 /// Serves one process that connected to the attach socket, until it goes, another takes over, or the session ends.
@@ -209,7 +209,7 @@ impl Thread {
         let hang_deadline = hosting.deadlines().of_session(measured.session().is_late());
         let shared = Arc::new(StepperShared {
             stop: AtomicBool::new(false),
-            cancel: owned.cancel().clone(),
+            cancel: owned.status.token().clone(),
             beats: AtomicU64::new(1),
             measured: Mutex::new(Some(measured)),
             told: Arc::clone(owned.told()),
@@ -245,7 +245,6 @@ impl Thread {
     ) -> End {
         let mut watch = HangWatch::new(self.hang_deadline);
         let began = Instant::now();
-        let mut turns = owned.turns();
         let mut look = pin!(tokio::time::sleep(Duration::ZERO));
         let (mut wants_memory, mut watched) = (true, true);
         loop {
@@ -267,9 +266,9 @@ impl Thread {
                     watched = false;
                     self.stop();
                 }
-                ended = turned_away(&mut turns, number), if watched => {
+                over = owned.status.turned_away(number), if watched => {
                     watched = false;
-                    if ended {
+                    if over == TurnOver::Ended {
                         self.close(EndCause::Closed);
                     }
                     self.stop();
@@ -439,13 +438,6 @@ impl StepperShared {
     }
 }
 
-/// Waits until this attachment may not go on. Returns whether that is because the session has ended. Cancellation-safe.
-async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> bool {
-    // The sender lives as long as the session, which the attachment holds.
-    let turn = turns.wait_for(|turn| turn.admit(number).is_err()).await;
-    turn.map_or(true, |turn| turn.admit(number) == Err(TurnOver::Ended))
-}
-
 /// Time for which lanes under way are waited for before the owner's next request is looked for, first and at last. The last
 /// is also the time for which a request is waited for before it is looked whether lanes are done.
 const LOOK_FIRST: Duration = Duration::from_micros(50);
@@ -466,6 +458,7 @@ mod tests {
     use super::*;
     use crate::hosting::tests::{hosting, open};
     use crate::owned::tests::{cartpole, fall_behind, recorded};
+    use crate::session_status::SessionStatus;
 
     /// Symptom: a session in shared memory that waited for its disk was given up as hung.
     /// Cause: whether it waits was asked after the thread had taken the session, which was known to wait for nothing then.
@@ -483,7 +476,7 @@ mod tests {
         let placed = (open.session, open.incarnation);
         let other = cartpole(2, AutoresetMode::NextStep);
         let owner = Claimant::owner("trainer");
-        let owned = OwnedHandle::new(placed, owner, Cancel::default(), 0, other, Arc::default());
+        let owned = OwnedHandle::new(placed, owner, SessionStatus::default(), 0, other, Arc::default());
         let measured = Box::new(MeasuredSession::new(session, Arc::default()));
         let Ok((thread, waits)) = Thread::start(&hosting, &owned, 1, measured) else { panic!("a thread") };
         while thread.shared.measured.lock().is_some() {

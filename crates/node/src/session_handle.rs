@@ -11,10 +11,8 @@ use crate::executor::Executor;
 use crate::live::Live;
 use crate::owned_handle::OwnedHandle;
 use crate::replay_session::ReplaySession;
-use crate::session_actor::Supervised;
 use crate::stepping::Stepping;
 use crate::tally::ReportedTally;
-use crate::turn::Turn;
 
 /// One session.
 #[derive(Debug, Clone)]
@@ -47,30 +45,13 @@ impl SessionHandle {
     /// Waits until the session has ended, or is about to. Cancellation-safe.
     pub(crate) async fn over(&self) {
         match self {
-            Self::Owned(owned) => {
-                // The sender lives as long as the session, which this holds.
-                let mut turns = owned.turns();
-                drop(turns.wait_for(Turn::has_ended).await);
-            }
+            Self::Owned(owned) => owned.status.ending().await,
             Self::Collecting(collecting) => {
-                // As of an owned one.
                 let mut exits = collecting.stepping.exits();
+                // The sender lives as long as the session, which this holds.
                 drop(exits.wait_for(Option::is_some).await);
             }
-            Self::Replay(replay) => {
-                // As of an owned one.
-                let mut turns = replay.turns();
-                drop(turns.wait_for(Turn::has_ended).await);
-            }
-        }
-    }
-
-    /// Sends away who steps or watches the session: it is given up as it is.
-    pub(crate) fn cut_off(&self) {
-        match self {
-            Self::Owned(owned) => owned.cut_off(),
-            Self::Collecting(collecting) => collecting.stepping.give_up(),
-            Self::Replay(replay) => replay.end(),
+            Self::Replay(replay) => replay.status.ending().await,
         }
     }
 
@@ -106,15 +87,6 @@ impl SessionHandle {
         match self {
             Self::Owned(_) | Self::Collecting(_) => None,
             Self::Replay(replay) => Some(replay),
-        }
-    }
-
-    /// Returns whether [`SessionHandle::tell`] may have something to do.
-    pub(crate) fn is_stirred(&self) -> bool {
-        match self {
-            Self::Owned(owned) => owned.is_stirred(),
-            Self::Collecting(_) => true,
-            Self::Replay(_) => false,
         }
     }
 
