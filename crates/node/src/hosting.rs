@@ -246,7 +246,7 @@ impl Hosting {
         let session = self.table().shown(&attach)?;
         match &session.handle {
             SessionHandle::Owned(session) => Ok((Arc::clone(session), self.admit(connection, &attach)?)),
-            SessionHandle::Collecting(_) => {
+            SessionHandle::Collecting { .. } => {
                 Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
             }
             SessionHandle::Replay(_) => {
@@ -537,8 +537,8 @@ impl Hosting {
         let Some(after) = after else { return told };
         let (mut room, mut last, mut seen) = (MAX_STANDING_LANES, None, Vec::new());
         for (session, incarnation, handle) in self.table().rollouts(after) {
-            let SessionHandle::Collecting(collecting) = &handle.handle else { continue };
-            if let Some(standing) = collecting.stepping.progress.take_standing() {
+            let SessionHandle::Collecting { stepping, .. } = &handle.handle else { continue };
+            if let Some(standing) = stepping.progress.take_standing() {
                 room = room.saturating_sub(standing.lanes.len());
                 seen.push(SessionStanding { session, incarnation, standing });
             }
@@ -576,7 +576,7 @@ impl Hosting {
                 let gone = Gone { cause: EndCause::Closed, detail: String::new() };
                 owned.end(gone, &self.executor, &self.figures).await;
             }
-            SessionHandle::Collecting(collecting) => collecting.stepping.cancel.cancel(),
+            SessionHandle::Collecting { stepping, .. } => stepping.cancel.cancel(),
             SessionHandle::Replay(_) => {}
         }
     }
@@ -612,7 +612,7 @@ fn steppable(session: &SessionHandle, by: Transport) -> Result<Stepped, Refusal>
             Err(Refusal::new(RefusalCode::Unsupported, message))
         }
         SessionHandle::Replay(replay) => Ok(Stepped::Replay(Arc::clone(replay))),
-        SessionHandle::Collecting(_) => {
+        SessionHandle::Collecting { .. } => {
             Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
         }
     }

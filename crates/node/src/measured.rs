@@ -243,7 +243,7 @@ impl MeasuredSession {
 
     /// Hands over what was recorded, if nothing was asked for long enough and the recorder follows.
     pub(crate) fn hand_over_if_idle(&mut self) {
-        // Of most sessions there is nothing, and nothing is to cost little.
+        // Most sessions have nothing to hand over: looking at those has to cost little.
         let Some(Unhanded { since, at }) = self.unhanded else { return };
         let now = Instant::now();
         if at > now {

@@ -44,7 +44,7 @@ impl SessionControl {
         let Some(hosting) = self.hosting.upgrade().filter(|_| !self.is_over()) else { return };
         let gone = match &self.handle {
             SessionHandle::Owned(owned) => owned.end(wanted, &hosting.executor, &hosting.figures).await,
-            SessionHandle::Collecting(_) => {
+            SessionHandle::Collecting { .. } => {
                 self.handle.tell(&hosting.figures);
                 wanted
             }
@@ -61,11 +61,11 @@ impl SessionControl {
 
     /// Waits until the session is to end. One that plays by itself ends when its thread does, and says why.
     async fn wanted(&self) -> Gone {
-        let SessionHandle::Collecting(collecting) = &self.handle else {
+        let SessionHandle::Collecting { stepping, .. } = &self.handle else {
             self.status.ending().await;
             return self.status.asked().map_or_else(unwatched, |(gone, _)| gone);
         };
-        let exit = collecting.stepping.watch().await;
+        let exit = stepping.watch().await;
         let asked = self.status.asked().map_or(EndCause::Closed, |(gone, _)| gone.cause);
         let gone = gone_by(&exit, asked);
         self.begin_end(gone.cause);
@@ -147,8 +147,8 @@ impl Supervised for SessionControl {
 
     fn give_up(&self) {
         self.begin_end(EndCause::Failed);
-        if let SessionHandle::Collecting(collecting) = &self.handle {
-            collecting.stepping.give_up();
+        if let SessionHandle::Collecting { stepping, .. } = &self.handle {
+            stepping.give_up();
         }
         let cut_short = |(gone, _)| Gone { detail: "its end was cut short".to_owned(), ..gone };
         let gone = self.status.asked().map_or_else(unwatched, cut_short);

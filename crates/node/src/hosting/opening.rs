@@ -20,7 +20,7 @@ use crate::owned::OwnedSession;
 use crate::owned_handle::OwnedHandle;
 use crate::plan::SessionPlan;
 use crate::replay_session::ReplaySession;
-use crate::session_handle::{Collecting, SessionHandle};
+use crate::session_handle::SessionHandle;
 use crate::session_places::claimant;
 use crate::session_status::SessionStatus;
 use crate::stepping::{Steppers, Stepping};
@@ -156,7 +156,7 @@ impl Hosting {
                 owner: claimant(&open.owner, open.operates),
                 urgency: Urgency::of_processes(self.table().rollouts_of(open)),
             };
-            return self.collecting(&plan, by, token).map(SessionHandle::Collecting);
+            return self.collecting(&plan, by, token);
         }
         let layout = FrameLayout::of(plan.entry.spec());
         let places = layout.actions(plan.engine.lanes, true);
@@ -227,19 +227,15 @@ impl Hosting {
     }
 
     /// Returns a session that plays by itself. Its actor starts it.
-    fn collecting(
-        &self,
-        plan: &SessionPlan,
-        by: Steppers,
-        cancel: Cancel,
-    ) -> Result<Arc<Collecting>, Refusal> {
+    fn collecting(&self, plan: &SessionPlan, by: Steppers, cancel: Cancel) -> Result<SessionHandle, Refusal> {
         let Some(rollout) = plan.rollout(self.settings.deadlines) else {
             return Err(Refusal::new(RefusalCode::Internal, "the session does not play by itself"));
         };
         let recorder = self.recorder.as_ref().filter(|_| plan.is_recorded());
         let recording = recorder.map(|recorder| plan.record_on(recorder)).transpose()?.map(Arc::new);
         let stepping = Stepping::new(by, rollout, recording, cancel, None);
-        Ok(Arc::new(Collecting { stepping, told: Default::default(), entry: Arc::clone(&plan.entry) }))
+        let entry = Arc::clone(&plan.entry);
+        Ok(SessionHandle::Collecting { stepping, told: Arc::default(), entry })
     }
 }
 
