@@ -8,8 +8,7 @@
 //! slot ◀──────────────── session, why ────────
 //! ```
 //!
-//! The task holds the lock of the session's slot meanwhile, so a task that takes over or ends the session waits for the
-//! thread.
+//! The session is lent to the thread meanwhile, so a task that takes over or ends the session waits for the thread.
 //! A thread that stays in one request for longer than the hang deadline is given up with all that it holds.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,7 +32,7 @@ use crate::executor::{JobError, Waits};
 use crate::hosting::Hosting;
 use crate::measured::{MeasuredSession, waits_for_others};
 use crate::owned::Unanswered;
-use crate::owned_handle::{OwnedHandle, TakenSession};
+use crate::owned_handle::{Loan, OwnedHandle};
 use crate::stepped::Stepped;
 use crate::tally::ReportedTally;
 use crate::transport::Transport;
@@ -93,8 +92,8 @@ async fn serve_place(
     number: u64,
     socket: &mut AttachSocket,
 ) -> Option<Gone> {
-    let (taken, measured) = match owned.take_out(number).await {
-        Ok(taken) => taken,
+    let (loan, measured) = match owned.take_out(number).await {
+        Ok(lent) => lent,
         Err(Unanswered::Gone(gone)) => {
             let refusal = Refusal::new(RefusalCode::NotFound, gone.detail.clone());
             refuse(hosting, socket, Refusal { ended: Some(gone.cause), ..refusal }).await;
@@ -105,27 +104,27 @@ async fn serve_place(
     let (mut thread, waits) = match Thread::start(hosting, owned, number, measured) {
         Ok(started) => started,
         Err((measured, error)) => {
-            taken.give_back(measured, &hosting.figures);
+            loan.give_back(measured, &hosting.figures);
             let message = format!("no thread to step the session: {error}");
             refuse(hosting, socket, Refusal::busy(message, ROOM_RETRY_MS)).await;
             return None;
         }
     };
     let end = thread.watch((owned, waits), number, socket).await;
-    settle(hosting, taken, &thread, socket, end).await
+    settle(hosting, loan, &thread, socket, end).await
 }
 
 /// Gives the session back, or notes that it is lost. Returns why it is gone in that case.
 async fn settle(
     hosting: &Hosting,
-    taken: TakenSession<'_>,
+    loan: Loan<'_>,
     thread: &Thread,
     socket: &mut AttachSocket,
     end: End,
 ) -> Option<Gone> {
     let error = match end {
         End::Back(measured, why) => {
-            taken.give_back(measured, &hosting.figures);
+            loan.give_back(measured, &hosting.figures);
             match why {
                 StopReason::Stopped => {}
                 StopReason::Refused(refusal) => refuse(hosting, socket, refusal).await,
@@ -139,7 +138,7 @@ async fn settle(
             JobError::Hung(still)
         }
     };
-    let gone = taken.lose(error);
+    let gone = loan.lose(error);
     thread.close(gone.cause);
     Some(gone)
 }

@@ -60,14 +60,13 @@ enum Slot {
     Gone(Gone),
 }
 
-/// A session that the thread of its memory has, and the lock that is held until it is back.
+/// The way back of a session that the thread of its memory has.
 ///
-/// If it is dropped without being given back, the session is gone.
+/// If it is dropped without the session having been given back, the session is gone.
 #[derive(Debug)]
-pub(crate) struct TakenSession<'a> {
+pub(crate) struct Loan<'a> {
     owned: &'a OwnedHandle,
-    slot: tokio::sync::MutexGuard<'a, Slot>,
-    _lent: oneshot::Sender<Result<Box<MeasuredSession>, JobError>>,
+    back: Option<oneshot::Sender<Result<Box<MeasuredSession>, JobError>>>,
 }
 
 /// Why something was not done with a session.
@@ -213,7 +212,7 @@ impl OwnedHandle {
     pub(crate) async fn take_out(
         &self,
         attachment: u64,
-    ) -> Result<(TakenSession<'_>, Box<MeasuredSession>), Unanswered> {
+    ) -> Result<(Loan<'_>, Box<MeasuredSession>), Unanswered> {
         let mut slot = self.slot.lock().await;
         if self.status.turn().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
@@ -222,10 +221,10 @@ impl OwnedHandle {
             return Err(Unanswered::Ended);
         }
         let measured = slot.take().await.map_err(Unanswered::Gone)?;
-        let (lent, back) = oneshot::channel();
-        *slot = Slot::Lent(back, measured.session.recording_watch());
+        let (back, comes_back) = oneshot::channel();
+        *slot = Slot::Lent(comes_back, measured.session.recording_watch());
         self.status.set_in_memory(true);
-        Ok((TakenSession { owned: self, slot, _lent: lent }, measured))
+        Ok((Loan { owned: self, back: Some(back) }, measured))
     }
 
     /// Returns the job that begins a request or, if it waits for lanes, collects those that are done.
@@ -400,22 +399,33 @@ impl OwnedHandle {
     }
 }
 
-impl Drop for TakenSession<'_> {
+impl Drop for Loan<'_> {
     fn drop(&mut self) {
         self.owned.status.set_in_memory(false);
     }
 }
 
-impl TakenSession<'_> {
-    /// Puts the session back, so that others may step it.
-    pub(crate) fn give_back(mut self, measured: Box<MeasuredSession>, figures: &NodeFigures) {
-        *self.slot = Slot::Here(measured);
-        self.owned.tell_if_stale(&mut self.slot, figures);
+impl Loan<'_> {
+    /// Gives the session back, so that others may step it.
+    pub(crate) fn give_back(self, mut measured: Box<MeasuredSession>, figures: &NodeFigures) {
+        if measured.is_stale() {
+            measured.tell(&self.owned.told, figures);
+        }
+        self.settle(Ok(measured));
     }
 
-    /// Notes that the session does not come back, and returns why it is gone.
-    pub(crate) fn lose(mut self, error: JobError) -> Gone {
-        self.slot.lose(&error)
+    /// Reports that the session does not come back, and returns why.
+    pub(crate) fn lose(self, error: JobError) -> Gone {
+        let gone = Gone { cause: cause_of(&error), detail: error.to_string() };
+        self.settle(Err(error));
+        gone
+    }
+
+    fn settle(mut self, back: Result<Box<MeasuredSession>, JobError>) {
+        if let Some(sender) = self.back.take() {
+            // Where nobody waits for it any more, the session goes with its handle.
+            drop(sender.send(back));
+        }
     }
 }
 
