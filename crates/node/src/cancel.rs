@@ -1,10 +1,10 @@
 //! A session's one token, which is raised to end the session.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rollhouse_core::{Interruption, Outcome};
-use tokio::sync::Notify;
+use rollhouse_core::Interruption;
+use tokio::sync::watch;
 
 /// A flag that every holder of a clone may raise, once and with the cause. It is never lowered.
 ///
@@ -15,10 +15,8 @@ use tokio::sync::Notify;
 #[derive(Debug, Clone, Default)]
 pub struct Cancel {
     raised: Arc<AtomicBool>,
-    /// Code of the outcome with which open episodes end; 0 until somebody has asked for the end with a cause.
-    cause: Arc<AtomicU8>,
-    /// Wakes the one task that waits for it.
-    waker: Arc<Notify>,
+    /// How open episodes end, once somebody has asked for the end with a cause. Whoever waits for the end sleeps on it.
+    cause: watch::Sender<Option<Interruption>>,
 }
 
 impl Cancel {
@@ -34,20 +32,19 @@ impl Cancel {
 
     /// Asks for the end; open episodes end as `cause` says, or as an earlier request said. Does not wait for it.
     pub fn end(&self, cause: Interruption) {
-        let code = Outcome::Interrupted(cause).code();
-        // Whoever was first keeps his word.
-        let _first = self.cause.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
+        self.cause.send_if_modified(|known| {
+            let is_first = known.is_none();
+            known.get_or_insert(cause);
+            is_first
+        });
         // Release: whoever sees that the end was asked for sees why.
         self.raised.store(true, Ordering::Release);
-        self.waker.notify_one();
     }
 
-    /// Waits until the end is asked for; a flag that something else raises is not noticed. For one task at a time.
-    /// Cancellation-safe.
+    /// Waits until the end is asked for; a flag that something else raises is not noticed. Cancellation-safe.
     pub(crate) async fn raised(&self) {
-        while !self.is_cancelled() {
-            self.waker.notified().await;
-        }
+        // The sender is here.
+        drop(self.cause.subscribe().wait_for(Option::is_some).await);
     }
 
     /// Returns the flag that is raised, for those that need no reason.
@@ -58,11 +55,8 @@ impl Cancel {
     /// Returns how open episodes end.
     pub(crate) fn interruption(&self) -> Interruption {
         // Acquire: pairs with the release in `end`.
-        let raised = self.raised.load(Ordering::Acquire);
-        match Outcome::from_code(self.cause.load(Ordering::Relaxed)) {
-            Some(Outcome::Interrupted(cause)) if raised => cause,
-            _ => Interruption::Cancelled,
-        }
+        let cause = if self.raised.load(Ordering::Acquire) { *self.cause.borrow() } else { None };
+        cause.unwrap_or(Interruption::Cancelled)
     }
 
     /// Returns whether the end was asked for.

@@ -12,7 +12,6 @@ use tracing::{Instrument, Span, error_span};
 use crate::Gone;
 use crate::hosting::Hosting;
 use crate::owned_handle::OwnedHandle;
-use crate::turn::Turn;
 
 /// Answers an `OpenCommands` and does what comes on the stream until its owner ends it or the session ends. Bytes that
 /// are no envelope end the connection with the reason.
@@ -78,7 +77,6 @@ async fn run(
     reader: &mut EnvelopeReader,
     writer: &mut EnvelopeWriter,
 ) -> End {
-    let mut turns = session.turns();
     loop {
         let command = tokio::select! {
             // A command that is here is asked for at once; whether the session still does any is seen there.
@@ -91,8 +89,7 @@ async fn run(
                     None => End::ByOwner,
                 },
             },
-            // The sender lives as long as the session, which we hold.
-            _ = turns.wait_for(Turn::has_ended) => return End::Session(None, None),
+            () = session.status.ending() => return End::Session(None, None),
         };
         let call = command.call;
         let answer = match session.command(command, &hosting.executor, &hosting.figures).await {

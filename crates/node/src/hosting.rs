@@ -246,7 +246,7 @@ impl Hosting {
         let session = self.table().shown(&attach)?;
         match &session.handle {
             SessionHandle::Owned(session) => Ok((Arc::clone(session), self.admit(connection, &attach)?)),
-            SessionHandle::Collecting(_) => {
+            SessionHandle::Collecting { .. } => {
                 Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
             }
             SessionHandle::Replay(_) => {
@@ -338,7 +338,7 @@ impl Hosting {
         incarnation: Incarnation,
         wanted: Gone,
     ) -> Option<SessionEnd> {
-        self.begin_end(id, incarnation, wanted)?.ended().await
+        self.begin_end(id, incarnation, wanted)?.status.ended().await
     }
 
     /// Begins to end a session. `None` if there is nothing to end.
@@ -349,7 +349,7 @@ impl Hosting {
         wanted: Gone,
     ) -> Option<Arc<SessionControl>> {
         let session = self.table().begin_end(self.now(), id, incarnation, wanted.cause)?;
-        session.ask_to_end(wanted);
+        session.status.ask_to_end(wanted);
         Some(session)
     }
 
@@ -406,7 +406,7 @@ impl Hosting {
     /// Waits until no session is here that its owner can move, which owners do with their next step. To be called with
     /// a deadline when the node is leaving. Cancellation-safe.
     pub(crate) async fn moved_away(&self) {
-        let movable = |session: &Arc<SessionControl>| matches!(&session.handle, SessionHandle::Owned(owned) if owned.is_movable());
+        let movable = |session: &Arc<SessionControl>| matches!(&session.handle, SessionHandle::Owned(owned) if owned.status.is_movable());
         while self.table().attended().iter().any(movable) {
             tokio::time::sleep(LEAVING_LOOK).await;
         }
@@ -420,7 +420,7 @@ impl Hosting {
         let begin = |(id, incarnation)| self.begin_end(id, incarnation, gone());
         let ending: Vec<_> = all.into_iter().filter_map(begin).collect();
         for session in ending {
-            session.ended().await;
+            session.status.ended().await;
         }
         while self.sessions() > 0 {
             tokio::time::sleep(LEAVING_LOOK).await;
@@ -537,8 +537,8 @@ impl Hosting {
         let Some(after) = after else { return told };
         let (mut room, mut last, mut seen) = (MAX_STANDING_LANES, None, Vec::new());
         for (session, incarnation, handle) in self.table().rollouts(after) {
-            let SessionHandle::Collecting(collecting) = &handle.handle else { continue };
-            if let Some(standing) = collecting.stepping.progress.take_standing() {
+            let SessionHandle::Collecting { stepping, .. } = &handle.handle else { continue };
+            if let Some(standing) = stepping.progress.take_standing() {
                 room = room.saturating_sub(standing.lanes.len());
                 seen.push(SessionStanding { session, incarnation, standing });
             }
@@ -576,8 +576,8 @@ impl Hosting {
                 let gone = Gone { cause: EndCause::Closed, detail: String::new() };
                 owned.end(gone, &self.executor, &self.figures).await;
             }
-            SessionHandle::Collecting(collecting) => collecting.stepping.cancel.cancel(),
-            SessionHandle::Replay(replay) => replay.end(),
+            SessionHandle::Collecting { stepping, .. } => stepping.cancel.cancel(),
+            SessionHandle::Replay(_) => {}
         }
     }
 
@@ -612,7 +612,7 @@ fn steppable(session: &SessionHandle, by: Transport) -> Result<Stepped, Refusal>
             Err(Refusal::new(RefusalCode::Unsupported, message))
         }
         SessionHandle::Replay(replay) => Ok(Stepped::Replay(Arc::clone(replay))),
-        SessionHandle::Collecting(_) => {
+        SessionHandle::Collecting { .. } => {
             Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
         }
     }

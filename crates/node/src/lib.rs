@@ -96,6 +96,7 @@ mod serve;
 mod session_actor;
 mod session_handle;
 mod session_places;
+mod session_status;
 mod ship_task;
 mod shipper;
 mod spool_owners;

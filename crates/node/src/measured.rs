@@ -62,11 +62,6 @@ impl MeasuredSession {
         self.stale_since.is_some_and(|since| since.elapsed() >= TELL_EVERY)
     }
 
-    /// Returns whether everything was reported and handed over.
-    pub(crate) const fn is_at_rest(&self) -> bool {
-        self.stale_since.is_none() && self.unhanded.is_none()
-    }
-
     /// Returns whether the next request takes a bounded and short time: it may be done on the data thread.
     pub(crate) fn is_prompt(&self) -> bool {
         self.session.is_prompt() && self.costs.are_prompt()
@@ -248,10 +243,12 @@ impl MeasuredSession {
 
     /// Hands over what was recorded, if nothing was asked for long enough and the recorder follows.
     pub(crate) fn hand_over_if_idle(&mut self) {
+        // Most sessions have nothing to hand over: looking at those has to cost little.
+        let Some(Unhanded { since, at }) = self.unhanded else { return };
         let now = Instant::now();
-        let Some(Unhanded { since, .. }) = self.unhanded.filter(|unhanded| unhanded.at <= now) else {
+        if at > now {
             return;
-        };
+        }
         let behind = self.session.recording().is_some_and(|run| run.is_behind());
         let stays = behind || self.session.hand_over(now - since).unwrap_or(true);
         // What could not be handed over, or is not yet to be, is looked at again.

@@ -8,8 +8,7 @@
 //! slot ◀──────────────── session, why ────────
 //! ```
 //!
-//! The task holds the lock of the session's slot meanwhile, so a task that takes over or ends the session waits for the
-//! thread.
+//! The session is lent to the thread meanwhile, so a task that takes over or ends the session waits for the thread.
 //! A thread that stays in one request for longer than the hang deadline is given up with all that it holds.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +24,7 @@ use rollhouse_core::{ShareBook, panic_message};
 use rollhouse_wire::{
     Asks, AttachMemory, AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, failpoint,
 };
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use crate::attaching::AttachPlace;
@@ -33,11 +32,11 @@ use crate::executor::{JobError, Waits};
 use crate::hosting::Hosting;
 use crate::measured::{MeasuredSession, waits_for_others};
 use crate::owned::Unanswered;
-use crate::owned_handle::{OwnedHandle, TakenSession};
+use crate::owned_handle::{Loan, OwnedHandle};
 use crate::stepped::Stepped;
 use crate::tally::ReportedTally;
 use crate::transport::Transport;
-use crate::turn::{Turn, TurnOver};
+use crate::turn::TurnOver;
 use crate::{Cancel, Gone, HangWatch, NodeFigures, Verdict};
 
 /// Serves one process that connected to the attach socket, until it goes, another takes over, or the session ends.
@@ -93,8 +92,8 @@ async fn serve_place(
     number: u64,
     socket: &mut AttachSocket,
 ) -> Option<Gone> {
-    let (taken, measured) = match owned.take_out(number).await {
-        Ok(taken) => taken,
+    let (loan, measured) = match owned.take_out(number).await {
+        Ok(lent) => lent,
         Err(Unanswered::Gone(gone)) => {
             let refusal = Refusal::new(RefusalCode::NotFound, gone.detail.clone());
             refuse(hosting, socket, Refusal { ended: Some(gone.cause), ..refusal }).await;
@@ -105,27 +104,27 @@ async fn serve_place(
     let (mut thread, waits) = match Thread::start(hosting, owned, number, measured) {
         Ok(started) => started,
         Err((measured, error)) => {
-            taken.give_back(measured, &hosting.figures);
+            loan.give_back(measured, &hosting.figures);
             let message = format!("no thread to step the session: {error}");
             refuse(hosting, socket, Refusal::busy(message, ROOM_RETRY_MS)).await;
             return None;
         }
     };
     let end = thread.watch((owned, waits), number, socket).await;
-    settle(hosting, taken, &thread, socket, end).await
+    settle(hosting, loan, &thread, socket, end).await
 }
 
 /// Gives the session back, or notes that it is lost. Returns why it is gone in that case.
 async fn settle(
     hosting: &Hosting,
-    taken: TakenSession<'_>,
+    loan: Loan<'_>,
     thread: &Thread,
     socket: &mut AttachSocket,
     end: End,
 ) -> Option<Gone> {
     let error = match end {
         End::Back(measured, why) => {
-            taken.give_back(measured, &hosting.figures);
+            loan.give_back(measured, &hosting.figures);
             match why {
                 StopReason::Stopped => {}
                 StopReason::Refused(refusal) => refuse(hosting, socket, refusal).await,
@@ -139,7 +138,7 @@ async fn settle(
             JobError::Hung(still)
         }
     };
-    let gone = taken.lose(error);
+    let gone = loan.lose(error);
     thread.close(gone.cause);
     Some(gone)
 }
@@ -209,7 +208,7 @@ impl Thread {
         let hang_deadline = hosting.deadlines().of_session(measured.session().is_late());
         let shared = Arc::new(StepperShared {
             stop: AtomicBool::new(false),
-            cancel: owned.cancel().clone(),
+            cancel: owned.status.token().clone(),
             beats: AtomicU64::new(1),
             measured: Mutex::new(Some(measured)),
             told: Arc::clone(owned.told()),
@@ -245,7 +244,6 @@ impl Thread {
     ) -> End {
         let mut watch = HangWatch::new(self.hang_deadline);
         let began = Instant::now();
-        let mut turns = owned.turns();
         let mut look = pin!(tokio::time::sleep(Duration::ZERO));
         let (mut wants_memory, mut watched) = (true, true);
         loop {
@@ -267,9 +265,9 @@ impl Thread {
                     watched = false;
                     self.stop();
                 }
-                ended = turned_away(&mut turns, number), if watched => {
+                over = owned.status.turned_away(number), if watched => {
                     watched = false;
-                    if ended {
+                    if over == TurnOver::Ended {
                         self.close(EndCause::Closed);
                     }
                     self.stop();
@@ -439,13 +437,6 @@ impl StepperShared {
     }
 }
 
-/// Waits until this attachment may not go on. Returns whether that is because the session has ended. Cancellation-safe.
-async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> bool {
-    // The sender lives as long as the session, which the attachment holds.
-    let turn = turns.wait_for(|turn| turn.admit(number).is_err()).await;
-    turn.map_or(true, |turn| turn.admit(number) == Err(TurnOver::Ended))
-}
-
 /// Time for which lanes under way are waited for before the owner's next request is looked for, first and at last. The last
 /// is also the time for which a request is waited for before it is looked whether lanes are done.
 const LOOK_FIRST: Duration = Duration::from_micros(50);
@@ -466,6 +457,7 @@ mod tests {
     use super::*;
     use crate::hosting::tests::{hosting, open};
     use crate::owned::tests::{cartpole, fall_behind, recorded};
+    use crate::session_status::SessionStatus;
 
     /// Symptom: a session in shared memory that waited for its disk was given up as hung.
     /// Cause: whether it waits was asked after the thread had taken the session, which was known to wait for nothing then.
@@ -483,7 +475,7 @@ mod tests {
         let placed = (open.session, open.incarnation);
         let other = cartpole(2, AutoresetMode::NextStep);
         let owner = Claimant::owner("trainer");
-        let owned = OwnedHandle::new(placed, owner, Cancel::default(), 0, other, Arc::default());
+        let owned = OwnedHandle::new(placed, owner, SessionStatus::default(), 0, other, Arc::default());
         let measured = Box::new(MeasuredSession::new(session, Arc::default()));
         let Ok((thread, waits)) = Thread::start(&hosting, &owned, 1, measured) else { panic!("a thread") };
         while thread.shared.measured.lock().is_some() {

@@ -190,7 +190,6 @@ mod tests {
             std::thread::yield_now();
         }
         cancel.cancel();
-        // Only an actor made anew can tell.
         let exit = handle.exit.recv().unwrap();
         let Exit::Cancelled(report) = &*exit else { panic!("{exit:?}") };
         assert!(report.stats.steps > 0);

@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,15 +10,16 @@ use rollhouse_env::EnvEntry;
 use rollhouse_wire::{EndCause, Envelope, FrameHeader, FrameKind, Incarnation, Refusal, SessionId};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Mutex, MutexGuard, oneshot, watch};
+use tokio::sync::{Mutex, oneshot};
 
 use crate::executor::{Executor, Full, JobError, JobResult};
 use crate::live::Live;
 use crate::measured::{MeasuredSession, Progress, waits_for_others};
 use crate::owned::{FrameRequest, OwnedSession, RecordingWatch, Unanswered};
+use crate::session_status::{SessionStatus, StatusChanges};
 use crate::tally::ReportedTally;
-use crate::turn::{Turn, TurnOver};
-use crate::{Cancel, EnvFigures, Gone, NodeFigures};
+use crate::turn::TurnOver;
+use crate::{EnvFigures, Gone, NodeFigures};
 
 /// A session stepped by its owner.
 ///
@@ -42,35 +42,14 @@ pub(crate) struct OwnedHandle {
     pub(crate) lanes: u32,
     /// Bytes of the columns of the largest request.
     pub(crate) max_columns: usize,
-    /// Whether the owner keeps a log, and so can move the session.
-    movable: AtomicBool,
-    /// The session's token, raised to end it.
-    cancel: Cancel,
-    /// The attachment that may go on; a change wakes those that wait when the session ends.
-    turn: watch::Sender<Turn>,
-    /// What a request that waits for lanes looks at meanwhile.
-    wake: watch::Sender<Wake>,
-    /// The session itself. The holder of the lock steps the session, or ends it.
+    /// What everyone sees of it; whoever waits for it or for its lanes sleeps on that.
+    pub(crate) status: SessionStatus,
+    /// The session itself. The holder of the lock steps the session, lends it, or ends it.
     slot: Mutex<Slot>,
-    /// Whether the session is taken to a thread. That thread's task holds the lock for as long as the owner is attached
-    /// by memory.
-    taken: AtomicBool,
-    /// Whether the session was asked for something since everything was reported and handed over. Set and cleared by
-    /// the holder of the lock.
-    stirred: AtomicBool,
     told: Arc<ReportedTally>,
     live: Arc<Live>,
     /// The env of the lanes.
     entry: Arc<EnvEntry>,
-}
-
-/// Reasons to look at a request that waits for lanes.
-#[derive(Debug, Default)]
-struct Wake {
-    /// Number of the request that is to be answered with the lanes that are done.
-    hastened: u32,
-    /// How often watchers have wanted to be shown something.
-    nudges: u64,
 }
 
 #[derive(Debug)]
@@ -81,14 +60,13 @@ enum Slot {
     Gone(Gone),
 }
 
-/// A session that the thread of its memory has, and the lock that is held until it is back.
+/// The way back of a session that the thread of its memory has.
 ///
-/// If it is dropped without being given back, the session is gone.
+/// If it is dropped without the session having been given back, the session is gone.
 #[derive(Debug)]
-pub(crate) struct TakenSession<'a> {
+pub(crate) struct Loan<'a> {
     owned: &'a OwnedHandle,
-    slot: MutexGuard<'a, Slot>,
-    _lent: oneshot::Sender<Result<Box<MeasuredSession>, JobError>>,
+    back: Option<oneshot::Sender<Result<Box<MeasuredSession>, JobError>>>,
 }
 
 /// Why something was not done with a session.
@@ -102,7 +80,7 @@ impl OwnedHandle {
     pub(crate) fn new(
         (id, incarnation): (SessionId, Incarnation),
         owner: Claimant,
-        cancel: Cancel,
+        status: SessionStatus,
         max_columns: usize,
         session: OwnedSession,
         env: Arc<EnvFigures>,
@@ -116,13 +94,8 @@ impl OwnedHandle {
             owner,
             lanes,
             max_columns,
-            cancel,
-            movable: AtomicBool::new(false),
-            turn: watch::Sender::new(Turn::default()),
-            wake: watch::Sender::default(),
+            status,
             slot: Mutex::new(Slot::Here(Box::new(measured))),
-            taken: AtomicBool::new(false),
-            stirred: AtomicBool::new(false),
             told: Arc::new(ReportedTally::of_owner(env)),
             live,
             entry,
@@ -134,11 +107,6 @@ impl OwnedHandle {
         self.entry.spec()
     }
 
-    /// Returns the session's token.
-    pub(crate) const fn cancel(&self) -> &Cancel {
-        &self.cancel
-    }
-
     /// Returns the place where the session reports what it has done.
     pub(crate) const fn told(&self) -> &Arc<ReportedTally> {
         &self.told
@@ -147,32 +115,17 @@ impl OwnedHandle {
     /// Sends earlier attachments away and waits until their requests are done. Returns the number of the last request
     /// that was answered, and whether answers say what a log needs; they do so only if the owner wants it (`log`).
     pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
-        self.turn.send_modify(|turn| turn.take_over(attachment));
+        self.status.take_over(attachment);
         let mut slot = self.slot.lock().await;
         let measured = slot.here().await?;
         let logs = log && measured.session.keep_log();
-        self.movable.store(logs, Ordering::Relaxed);
+        self.status.set_movable(logs);
         Ok((measured.session.last(), logs))
     }
 
     /// Returns the place where the thread that steps and the watchers meet.
     pub(crate) const fn live(&self) -> &Arc<Live> {
         &self.live
-    }
-
-    /// Returns whether the session was asked for something since everything was reported and handed over.
-    pub(crate) fn is_stirred(&self) -> bool {
-        self.stirred.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether the owner keeps a log, and so can move the session.
-    pub(crate) fn is_movable(&self) -> bool {
-        self.movable.load(Ordering::Relaxed)
-    }
-
-    /// Returns a receiver that learns of later attachments and of the end.
-    pub(crate) fn turns(&self) -> watch::Receiver<Turn> {
-        self.turn.subscribe()
     }
 
     /// Answers one request: steps a short one on this thread, and has a worker do one that is long or may hang. No thread is
@@ -187,17 +140,16 @@ impl OwnedHandle {
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
         let mut slot = self.slot.lock().await;
-        let turn = *self.turn.borrow();
+        let turn = self.status.turn();
         let measured = match slot.here().await {
             Ok(measured) => measured,
             Err(_) if turn.admit(attachment) == Err(TurnOver::Replaced) => return Err(Unanswered::Replaced),
             // Whoever ends it takes the session away as well, and that tells why.
             Err(gone) => return Err(Unanswered::Gone(gone)),
         };
-        if let Some(answer) = measured.session.admit(turn, attachment, &self.cancel, header)? {
+        if let Some(answer) = measured.session.admit(turn, attachment, self.status.token(), header)? {
             return Ok(answer);
         }
-        self.stirred.store(true, Ordering::Relaxed);
         // Playing takes as long as its steps, and a policy is as long as its file.
         let is_long = matches!(header.kind, FrameKind::Play | FrameKind::Policy);
         if !is_long
@@ -220,9 +172,9 @@ impl OwnedHandle {
         executor: &Executor,
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
-        let mut wakes = self.wake.subscribe();
+        let mut changes = self.status.changes();
         loop {
-            let hastened = self.is_hastened(attachment, header.number);
+            let hastened = self.status.is_hastened(attachment, header.number);
             let work = self.work(header, (hastened, executor.queued() == 0), Arc::clone(figures));
             let progress = match self.on_worker(slot, std::mem::take(request), executor, work).await {
                 Ok((given, progress)) => {
@@ -250,79 +202,32 @@ impl OwnedHandle {
                 }
                 Progress::Ended => return Err(Unanswered::Ended),
                 Progress::Waits(until) => {
-                    self.sleep(slot, until, &mut wakes, (attachment, hastened)).await?;
+                    sleep(slot, until, &mut changes).await;
+                    if self.status.token().is_cancelled() {
+                        return Err(Unanswered::Ended);
+                    }
                 }
             }
         }
-    }
-
-    /// Has the request with that number answered with the lanes that are done, if it waits for more.
-    pub(crate) fn hasten(&self, number: u32) {
-        self.wake.send_modify(|wake| wake.hastened = number);
-    }
-
-    /// Returns whether a request of an attachment waits for no more lanes: its owner sends others, or it is turned away.
-    fn is_hastened(&self, attachment: u64, number: u32) -> bool {
-        self.wake.borrow().hastened == number || self.turn.borrow().admit(attachment).is_err()
-    }
-
-    /// Sleeps until lanes for which a request waits may be done, until `until`, or until it is to be looked at for another
-    /// reason. No thread is held. Cancellation-safe.
-    async fn sleep(
-        &self,
-        slot: &mut Slot,
-        until: Option<Instant>,
-        wakes: &mut watch::Receiver<Wake>,
-        (attachment, hastened): (u64, bool),
-    ) -> Result<(), Unanswered> {
-        let (Slot::Here(measured), Some(until)) = (slot, until) else { return Ok(()) };
-        let watched = measured.session.descriptor().map(|lanes| {
-            #[expect(
-                deprecated,
-                reason = "sound for what is borrowed; to go once tokio has a safe form for that"
-            )]
-            AsyncFd::with_interest(lanes, Interest::READABLE)
-        });
-        let until = if matches!(watched, Some(Ok(_))) { until } else { until.min(Instant::now() + TURN) };
-        let readable = async {
-            match &watched {
-                Some(Ok(fd)) => drop(fd.readable().await),
-                _ => std::future::pending().await,
-            }
-        };
-        let mut turns = self.turn.subscribe();
-        tokio::select! {
-            // The senders live as long as this.
-            turn = turns.wait_for(|turn| turn.has_ended() || !hastened && turn.admit(attachment).is_err()) => {
-                if turn.is_ok_and(|turn| turn.has_ended()) {
-                    return Err(Unanswered::Ended);
-                }
-            }
-            _ = wakes.changed() => {}
-            () = readable => {}
-            () = tokio::time::sleep_until(until.into()) => {}
-        }
-        Ok(())
     }
 
     /// Lends the session to a thread that steps it for as long as this attachment may go on.
     pub(crate) async fn take_out(
         &self,
         attachment: u64,
-    ) -> Result<(TakenSession<'_>, Box<MeasuredSession>), Unanswered> {
+    ) -> Result<(Loan<'_>, Box<MeasuredSession>), Unanswered> {
         let mut slot = self.slot.lock().await;
-        if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
+        if self.status.turn().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
         }
-        if self.cancel.is_cancelled() {
+        if self.status.token().is_cancelled() {
             return Err(Unanswered::Ended);
         }
         let measured = slot.take().await.map_err(Unanswered::Gone)?;
-        let (lent, back) = oneshot::channel();
-        *slot = Slot::Lent(back, measured.session.recording_watch());
-        self.taken.store(true, Ordering::Relaxed);
-        self.stirred.store(true, Ordering::Relaxed);
-        Ok((TakenSession { owned: self, slot, _lent: lent }, measured))
+        let (back, comes_back) = oneshot::channel();
+        *slot = Slot::Lent(comes_back, measured.session.recording_watch());
+        self.status.set_in_memory(true);
+        Ok((Loan { owned: self, back: Some(back) }, measured))
     }
 
     /// Returns the job that begins a request or, if it waits for lanes, collects those that are done.
@@ -332,9 +237,9 @@ impl OwnedHandle {
         (hastened, idle): (bool, bool),
         figures: Arc<NodeFigures>,
     ) -> impl FnOnce(&mut MeasuredSession, FrameRequest) -> (FrameRequest, Progress) + Send + use<> {
-        let cancel = self.cancel.clone();
+        let token = self.status.token().clone();
         move |measured, request| {
-            if cancel.is_cancelled() {
+            if token.is_cancelled() {
                 return (request, Progress::Ended);
             }
             if !measured.session.is_gathering()
@@ -356,19 +261,19 @@ impl OwnedHandle {
         figures: &NodeFigures,
     ) -> Result<Envelope, Option<Gone>> {
         let asked = Envelope { payload: Vec::new(), ..command.clone() };
-        if self.taken.load(Ordering::Relaxed) {
+        if self.status.is_in_memory() {
             let message = "the session's owner is attached by memory, and commands go through it";
             return Ok(asked.answered::<()>(Err(Refusal::busy(message, TAKEN_RETRY_MS))));
         }
         let mut slot = self.slot.lock().await;
         slot.here().await.map_err(Some)?;
-        if self.cancel.is_cancelled() {
+        if self.status.token().is_cancelled() {
             return Err(None);
         }
-        let (cancel, span) = (self.cancel.clone(), command.span());
+        let (token, span) = (self.status.token().clone(), command.span());
         let work = move |measured: &mut MeasuredSession, command| {
             let _within = span.enter();
-            (!cancel.is_cancelled()).then(|| measured.session.command(command))
+            (!token.is_cancelled()).then(|| measured.session.command(command))
         };
         match self.do_now(&mut slot, command, executor, work).await {
             Ok(answer) => {
@@ -444,7 +349,6 @@ impl OwnedHandle {
         self.tell_if_stale(&mut slot, figures);
         if let Some(measured) = slot.at_hand() {
             measured.hand_over_if_idle();
-            self.stirred.store(!measured.is_at_rest(), Ordering::Relaxed);
         }
     }
 
@@ -468,23 +372,18 @@ impl OwnedHandle {
 
     /// Shows watchers what they want, between two requests or beside one that waits for lanes. Cancellation-safe.
     pub(crate) async fn attend_watchers(&self, executor: &Executor) {
-        self.wake.send_modify(|wake| wake.nudges += 1);
+        self.status.nudge();
         let mut slot = self.slot.lock().await;
         // A wish that is not fulfilled stays; if the session is gone, whoever asks for it next gets the reason.
         let _shown =
             self.do_now(&mut slot, (), executor, |measured, ()| measured.session.attend_watchers()).await;
     }
 
-    /// Sends the owner away for good, and lets the lanes go with the last who holds the session.
-    pub(crate) fn cut_off(&self) {
-        self.turn.send_modify(Turn::end);
-    }
-
-    /// Ends the session: sends its owner away, waits for the step under way, ends open episodes and hands everything to
-    /// the recorder. Returns the final cause, which is another one than `wanted` if the session was lost meanwhile.
+    /// Ends the session, whose owner has been sent away: waits for the step under way, ends open episodes and hands
+    /// everything to the recorder. Returns the final cause, which is another one than `wanted` if the session was lost
+    /// meanwhile.
     pub(crate) async fn end(&self, wanted: Gone, executor: &Executor, figures: &NodeFigures) -> Gone {
-        self.cancel.end(wanted.cause.interruption());
-        self.turn.send_modify(Turn::end);
+        self.status.token().end(wanted.cause.interruption());
         let mut slot = self.slot.lock().await;
         let measured = match slot.take().await {
             Ok(measured) => measured,
@@ -503,22 +402,58 @@ impl OwnedHandle {
     }
 }
 
-impl Drop for TakenSession<'_> {
+impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        self.owned.taken.store(false, Ordering::Relaxed);
+        self.owned.status.set_in_memory(false);
     }
 }
 
-impl TakenSession<'_> {
-    /// Puts the session back, so that others may step it.
-    pub(crate) fn give_back(mut self, measured: Box<MeasuredSession>, figures: &NodeFigures) {
-        *self.slot = Slot::Here(measured);
-        self.owned.tell_if_stale(&mut self.slot, figures);
+impl Loan<'_> {
+    /// Gives the session back, so that others may step it.
+    pub(crate) fn give_back(self, mut measured: Box<MeasuredSession>, figures: &NodeFigures) {
+        if measured.is_stale() {
+            measured.tell(&self.owned.told, figures);
+        }
+        self.settle(Ok(measured));
     }
 
-    /// Notes that the session does not come back, and returns why it is gone.
-    pub(crate) fn lose(mut self, error: JobError) -> Gone {
-        self.slot.lose(&error)
+    /// Reports that the session does not come back, and returns why.
+    pub(crate) fn lose(self, error: JobError) -> Gone {
+        let gone = Gone { cause: cause_of(&error), detail: error.to_string() };
+        self.settle(Err(error));
+        gone
+    }
+
+    fn settle(mut self, back: Result<Box<MeasuredSession>, JobError>) {
+        if let Some(sender) = self.back.take() {
+            // Where nobody waits for it any more, the session goes with its handle.
+            drop(sender.send(back));
+        }
+    }
+}
+
+/// Sleeps until lanes for which a request waits may be done, until `until`, or until something of the session changes. No
+/// thread is held. Cancellation-safe.
+async fn sleep(slot: &mut Slot, until: Option<Instant>, changes: &mut StatusChanges) {
+    let (Slot::Here(measured), Some(until)) = (slot, until) else { return };
+    let watched = measured.session.descriptor().map(|lanes| {
+        #[expect(
+            deprecated,
+            reason = "sound for what is borrowed; to go once tokio has a safe form for that"
+        )]
+        AsyncFd::with_interest(lanes, Interest::READABLE)
+    });
+    let until = if matches!(watched, Some(Ok(_))) { until } else { until.min(Instant::now() + TURN) };
+    let readable = async {
+        match &watched {
+            Some(Ok(fd)) => drop(fd.readable().await),
+            _ => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = changes.next() => {}
+        () = readable => {}
+        () = tokio::time::sleep_until(until.into()) => {}
     }
 }
 
@@ -683,7 +618,7 @@ mod tests {
         let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
         let session = OwnedSession::make(Arc::new(plan), None).unwrap();
         let (placed, owner) = ((open.session, open.incarnation), Claimant::owner("trainer"));
-        OwnedHandle::new(placed, owner, Cancel::default(), 64, session, Arc::default())
+        OwnedHandle::new(placed, owner, SessionStatus::default(), 64, session, Arc::default())
     }
 
     /// Holds the only worker until it is let go.

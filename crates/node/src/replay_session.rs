@@ -31,7 +31,8 @@ use crate::answer::{Answer, Sidecar};
 use crate::executor::{Crew, Executor, JobError};
 use crate::owned::{FrameRequest, RequestFault, Unanswered, check_header};
 use crate::player::{Move, MoveError, Player, PlayerView};
-use crate::turn::{Turn, TurnOver};
+use crate::session_status::SessionStatus;
+use crate::turn::TurnOver;
 
 /// One replay session.
 #[derive(Debug)]
@@ -50,8 +51,7 @@ pub(crate) struct ReplaySession {
     moves: watch::Sender<u64>,
     /// The seeker. The holder of the lock may use it.
     slot: TurnMutex<SeekerSlot>,
-    /// The attachment that may go on; a change wakes those that wait when the session ends.
-    turn: watch::Sender<Turn>,
+    pub(crate) status: SessionStatus,
     /// The last answer to the owner.
     owner: TurnMutex<Answered>,
     presence: Mutex<Presence>,
@@ -128,6 +128,7 @@ impl ReplaySession {
     pub(crate) fn make(
         placed: (SessionId, Incarnation),
         of: Claimant,
+        status: SessionStatus,
         registry: Arc<Registry>,
         episode: Episode,
     ) -> Result<Self, Refusal> {
@@ -146,7 +147,7 @@ impl ReplaySession {
             player: Mutex::new(player),
             moves: watch::Sender::new(0),
             slot: TurnMutex::new(SeekerSlot { seeker: Some(seeker), shown: None }),
-            turn: watch::Sender::new(Turn::default()),
+            status,
             owner: TurnMutex::default(),
             presence: Mutex::default(),
             reported: ReportedState::default(),
@@ -192,20 +193,10 @@ impl ReplaySession {
         presence.watchers > 0 || presence.left.is_some_and(|left| left.elapsed() < lease)
     }
 
-    /// Returns a receiver that learns of later attachments and of the end.
-    pub(crate) fn turns(&self) -> watch::Receiver<Turn> {
-        self.turn.subscribe()
-    }
-
     /// Sends earlier attachments away, and returns the number of the last request that was answered.
     pub(crate) async fn take_over(&self, attachment: u64) -> u32 {
-        self.turn.send_modify(|turn| turn.take_over(attachment));
+        self.status.take_over(attachment);
         self.owner.lock().await.last
-    }
-
-    /// Sends everybody away.
-    pub(crate) fn end(&self) {
-        self.turn.send_modify(Turn::end);
     }
 
     /// Returns the bytes of the largest request's columns.
@@ -396,7 +387,7 @@ impl ReplaySession {
         executor: &Executor,
     ) -> Result<Bytes, Unanswered> {
         let mut owner = self.owner.lock().await;
-        match self.turn.borrow().admit(attachment) {
+        match self.status.turn().admit(attachment) {
             Ok(()) => {}
             Err(TurnOver::Replaced) => return Err(Unanswered::Replaced),
             Err(TurnOver::Ended) => return Err(Unanswered::Ended),

@@ -11,10 +11,8 @@ use crate::executor::Executor;
 use crate::live::Live;
 use crate::owned_handle::OwnedHandle;
 use crate::replay_session::ReplaySession;
-use crate::session_actor::Supervised;
 use crate::stepping::Stepping;
 use crate::tally::ReportedTally;
-use crate::turn::Turn;
 
 /// One session.
 #[derive(Debug, Clone)]
@@ -22,7 +20,12 @@ pub(crate) enum SessionHandle {
     /// Stepped by its owner.
     Owned(Arc<OwnedHandle>),
     /// Plays by itself.
-    Collecting(Arc<Collecting>),
+    Collecting {
+        stepping: Arc<Stepping>,
+        told: Arc<ReportedTally>,
+        /// The env of the lanes.
+        entry: Arc<EnvEntry>,
+    },
     /// Shows a recorded episode.
     Replay(Arc<ReplaySession>),
 }
@@ -32,7 +35,7 @@ impl SessionHandle {
     pub(crate) fn live(&self) -> Option<&Arc<Live>> {
         match self {
             Self::Owned(owned) => Some(owned.live()),
-            Self::Collecting(collecting) => Some(collecting.stepping.progress.live()),
+            Self::Collecting { stepping, .. } => Some(stepping.progress.live()),
             Self::Replay(_) => None,
         }
     }
@@ -47,30 +50,9 @@ impl SessionHandle {
     /// Waits until the session has ended, or is about to. Cancellation-safe.
     pub(crate) async fn over(&self) {
         match self {
-            Self::Owned(owned) => {
-                // The sender lives as long as the session, which this holds.
-                let mut turns = owned.turns();
-                drop(turns.wait_for(Turn::has_ended).await);
-            }
-            Self::Collecting(collecting) => {
-                // As of an owned one.
-                let mut exits = collecting.stepping.exits();
-                drop(exits.wait_for(Option::is_some).await);
-            }
-            Self::Replay(replay) => {
-                // As of an owned one.
-                let mut turns = replay.turns();
-                drop(turns.wait_for(Turn::has_ended).await);
-            }
-        }
-    }
-
-    /// Sends away who steps or watches the session: it is given up as it is.
-    pub(crate) fn cut_off(&self) {
-        match self {
-            Self::Owned(owned) => owned.cut_off(),
-            Self::Collecting(collecting) => collecting.stepping.give_up(),
-            Self::Replay(replay) => replay.end(),
+            Self::Owned(owned) => owned.status.ending().await,
+            Self::Collecting { stepping, .. } => drop(stepping.over().await),
+            Self::Replay(replay) => replay.status.ending().await,
         }
     }
 
@@ -78,7 +60,7 @@ impl SessionHandle {
     pub(crate) fn counts(&self) -> SessionCounts {
         match self {
             Self::Owned(owned) => owned.told().tally().counts(),
-            Self::Collecting(collecting) => collecting.told.tally().counts(),
+            Self::Collecting { told, .. } => told.tally().counts(),
             // Nothing is played in it.
             Self::Replay(_) => SessionCounts::default(),
         }
@@ -88,7 +70,7 @@ impl SessionHandle {
     pub(crate) fn is_launching(&self) -> bool {
         match self {
             Self::Owned(_) | Self::Replay(_) => false,
-            Self::Collecting(collecting) => collecting.stepping.progress.is_launching(),
+            Self::Collecting { stepping, .. } => stepping.progress.is_launching(),
         }
     }
 
@@ -96,7 +78,7 @@ impl SessionHandle {
     pub(crate) fn spec(&self) -> &EnvSpec {
         match self {
             Self::Owned(owned) => owned.spec(),
-            Self::Collecting(collecting) => collecting.entry.spec(),
+            Self::Collecting { entry, .. } => entry.spec(),
             Self::Replay(replay) => replay.spec(),
         }
     }
@@ -104,17 +86,8 @@ impl SessionHandle {
     /// Returns the recorded episode that the session shows, if it does.
     pub(crate) fn replay(&self) -> Option<&Arc<ReplaySession>> {
         match self {
-            Self::Owned(_) | Self::Collecting(_) => None,
+            Self::Owned(_) | Self::Collecting { .. } => None,
             Self::Replay(replay) => Some(replay),
-        }
-    }
-
-    /// Returns whether [`SessionHandle::tell`] may have something to do.
-    pub(crate) fn is_stirred(&self) -> bool {
-        match self {
-            Self::Owned(owned) => owned.is_stirred(),
-            Self::Collecting(_) => true,
-            Self::Replay(_) => false,
         }
     }
 
@@ -122,19 +95,8 @@ impl SessionHandle {
     pub(crate) fn tell(&self, figures: &NodeFigures) {
         match self {
             Self::Owned(owned) => owned.tell_if_idle(figures),
-            Self::Collecting(collecting) => {
-                collecting.told.update(collecting.stepping.progress.tally(), figures)
-            }
+            Self::Collecting { stepping, told, .. } => told.update(stepping.progress.tally(), figures),
             Self::Replay(_) => {}
         }
     }
-}
-
-/// A session that plays by itself.
-#[derive(Debug)]
-pub(crate) struct Collecting {
-    pub(crate) stepping: Arc<Stepping>,
-    pub(crate) told: ReportedTally,
-    /// The env of the lanes.
-    pub(crate) entry: Arc<EnvEntry>,
 }

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use rollhouse_wire::{FrameHeader, Incarnation, SessionId};
-use tokio::sync::watch;
 
 use crate::Gone;
 use crate::executor::Executor;
@@ -13,7 +12,7 @@ use crate::figures::NodeFigures;
 use crate::owned::{FrameRequest, Unanswered};
 use crate::owned_handle::OwnedHandle;
 use crate::replay_session::{LANES, ReplaySession};
-use crate::turn::Turn;
+use crate::session_status::SessionStatus;
 
 /// A session as the stream of its owner reaches it.
 #[derive(Debug)]
@@ -57,24 +56,17 @@ impl Stepped {
         }
     }
 
-    /// Returns a receiver that learns of later attachments and of the end.
-    pub(crate) fn turns(&self) -> watch::Receiver<Turn> {
+    /// Returns the session's published state.
+    pub(crate) fn status(&self) -> &SessionStatus {
         match self {
-            Self::Owned(owned) => owned.turns(),
-            Self::Replay(replay) => replay.turns(),
+            Self::Owned(owned) => &owned.status,
+            Self::Replay(replay) => &replay.status,
         }
     }
 
     /// Returns whether it has lanes of its own: they may be answered as they are done, and play by a policy.
     pub(crate) const fn is_of_lanes(&self) -> bool {
         matches!(self, Self::Owned(_))
-    }
-
-    /// Has a request answered, as [`OwnedHandle::hasten`] does. A recorded row waits for nothing.
-    pub(crate) fn hasten(&self, number: u32) {
-        if let Self::Owned(owned) = self {
-            owned.hasten(number);
-        }
     }
 
     /// Returns when what was recorded is to be handed over unless a request comes before; `None` if nothing waits for that.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rollhouse_core::{Claimant, Interruption, panic_message};
+use rollhouse_core::{Claimant, Interruption, contained, panic_message};
 use rollhouse_host::ConnectWatch;
 use rollhouse_replay::RunRecorder;
 use tokio::io::Interest;
@@ -36,12 +36,11 @@ pub(crate) struct Stepping {
     /// Time that the thread may make no progress; `None` if the executor sees to that, whose threads it has.
     hang_deadline: Option<Duration>,
     waiting: Waiting,
-    job: Mutex<Option<Job>>,
-    /// The exit of what steps.
-    ended: watch::Receiver<Option<Arc<Exit>>>,
-    /// The exit that is told: that one, unless it was given up.
+    /// What stepping is started with; taken by who watches it first.
+    job: Mutex<Option<(Box<Playing>, Steppers)>>,
+    /// The exit, once there is one: that of what steps, unless it was given up before.
     exit: watch::Sender<Option<Arc<Exit>>>,
-    /// Where the exit is told besides; it has room for one.
+    /// Where the exit is sent besides; it has room for one.
     told: Option<SyncSender<Arc<Exit>>>,
 }
 
@@ -53,14 +52,6 @@ struct Waiting {
     connecting: ConnectWatch,
     /// The recording. Weak: what steps alone decides when the run's recorder is released.
     recording: Weak<RunRecorder>,
-}
-
-/// The parts that stepping is started with; taken by who watches it first.
-#[derive(Debug)]
-struct Job {
-    playing: Box<Playing>,
-    by: Steppers,
-    ended: watch::Sender<Option<Arc<Exit>>>,
 }
 
 /// The threads that step a session.
@@ -85,7 +76,6 @@ impl Stepping {
         cancel: Cancel,
         told: Option<SyncSender<Arc<Exit>>>,
     ) -> Arc<Self> {
-        let (sender, ended) = watch::channel(None);
         let hang_deadline = matches!(by, Steppers::Own(_)).then_some(rollout.hang_deadline);
         let progress = Arc::new(Progress::default());
         // It is what is done first.
@@ -96,132 +86,89 @@ impl Stepping {
             recording: recording.as_ref().map(Arc::downgrade).unwrap_or_default(),
         };
         let playing = Box::new(Playing::new(rollout, recording, Arc::clone(&progress), cancel.clone()));
-        let job = Mutex::new(Some(Job { playing, by, ended: sender }));
-        let exit = watch::Sender::new(None);
-        Arc::new(Self { progress, cancel, hang_deadline, waiting, job, ended, exit, told })
+        let (job, exit) = (Mutex::new(Some((playing, by))), watch::Sender::new(None));
+        Arc::new(Self { progress, cancel, hang_deadline, waiting, job, exit, told })
     }
 
     /// Starts the stepping, unless that was done before, and watches it to its end. Returns how it ended.
     /// Cancellation-safe: a later call goes on watching.
-    pub(crate) async fn watch(&self) -> Arc<Exit> {
-        let exit = match self.exit() {
-            Some(exit) => return exit,
-            None => self.watch_to_end().await,
-        };
-        self.tell(&exit);
-        exit
-    }
-
-    /// Returns a receiver of the exit that is told.
-    pub(crate) fn exits(&self) -> watch::Receiver<Option<Arc<Exit>>> {
-        self.exit.subscribe()
-    }
-
-    fn exit(&self) -> Option<Arc<Exit>> {
-        self.exit.borrow().clone()
-    }
-
-    fn tell(&self, exit: &Arc<Exit>) {
-        self.exit.send_replace(Some(Arc::clone(exit)));
-        if let Some(told) = &self.told {
-            // Nobody may be interested any more.
-            let _told = told.try_send(Arc::clone(exit));
-        }
-    }
-
-    async fn watch_to_end(&self) -> Arc<Exit> {
+    pub(crate) async fn watch(self: &Arc<Self>) -> Arc<Exit> {
         let job = self.job.lock().take();
-        if let Some(job) = job
-            && let Err(error) = self.start(job)
-        {
-            return Arc::new(Exit::Failed(error));
+        if let Some((playing, by)) = job {
+            self.start(playing, by);
         }
-        let mut ended = self.ended.clone();
-        let Some(hang_deadline) = self.hang_deadline else {
-            // The sender is dropped unused only with its thread.
-            return ended
-                .wait_for(Option::is_some)
-                .await
-                .ok()
-                .and_then(|exit| exit.clone())
-                .unwrap_or_else(gone);
-        };
+        let Some(hang_deadline) = self.hang_deadline else { return self.over().await };
         let (began, mut watch) = (Instant::now(), HangWatch::new(hang_deadline));
         loop {
             let now = began.elapsed();
             let wait = watch.look_at(now).saturating_sub(now);
-            match tokio::time::timeout(wait, ended.wait_for(Option::is_some)).await {
-                Ok(Ok(exit)) if exit.is_some() => return exit.clone().unwrap_or_else(gone),
-                // The sender is dropped unused only if the thread could not even say that it panicked.
-                Ok(_) => return gone(),
-                Err(_) => {
-                    let (beats, waits) = (self.progress.snapshot().beats, self.waiting.is_no_hang());
-                    if let Verdict::Hung(still) = watch.look(began.elapsed(), beats, waits) {
-                        self.waiting.give_up(&self.cancel);
-                        return Arc::new(Exit::Hung(still));
-                    }
-                }
+            if let Ok(exit) = tokio::time::timeout(wait, self.over()).await {
+                return exit;
+            }
+            let (beats, waits) = (self.progress.snapshot().beats, self.waiting.is_no_hang());
+            if let Verdict::Hung(still) = watch.look(began.elapsed(), beats, waits) {
+                self.waiting.give_up(&self.cancel);
+                self.end(Exit::Hung(still));
             }
         }
     }
 
-    fn start(&self, Job { playing, by, ended }: Job) -> Result<(), RolloutError> {
+    /// Waits for the exit. Cancellation-safe.
+    pub(crate) async fn over(&self) -> Arc<Exit> {
+        let mut exits = self.exit.subscribe();
+        // The sender is here.
+        let exit = exits.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone());
+        exit.unwrap_or_else(|| Arc::new(Exit::Unwatched))
+    }
+
+    /// Notes how it ended, unless that is known.
+    fn end(&self, exit: Exit) {
+        let exit = Arc::new(exit);
+        let is_first = self.exit.send_if_modified(|known| {
+            let is_first = known.is_none();
+            known.get_or_insert_with(|| Arc::clone(&exit));
+            is_first
+        });
+        if let Some(told) = self.told.as_ref().filter(|_| is_first) {
+            // Nobody may be interested any more.
+            let _told = told.try_send(exit);
+        }
+    }
+
+    fn start(self: &Arc<Self>, playing: Box<Playing>, by: Steppers) {
+        let stepping = Arc::clone(self);
         match by {
             Steppers::Own(number) => {
                 let thread = std::thread::Builder::new().name(format!("rollhouse-session-{number}"));
                 let step = move || {
                     let exit = catch_unwind(AssertUnwindSafe(|| playing.run()));
-                    let exit = exit.unwrap_or_else(|panic| Exit::Panicked(panic_message(&*panic)));
-                    ended.send_replace(Some(Arc::new(exit)));
+                    stepping.end(exit.unwrap_or_else(|panic| Exit::Panicked(panic_message(&*panic))));
                 };
                 // Task: rollout.
-                thread.spawn(step).map(drop).map_err(RolloutError::Thread)
+                if let Err(error) = thread.spawn(step) {
+                    self.end(Exit::Failed(RolloutError::Thread(error)));
+                }
             }
             Steppers::Shared { executor, owner, urgency } => {
-                let (waiting, cancel) = (self.waiting.clone(), self.cancel.clone());
-                let turns = SharedTurns { executor, owner, urgency, waiting, cancel };
                 // Task: rollout.
                 actix::spawn(async move {
-                    let exit = turns.play(playing).await;
-                    ended.send_replace(Some(Arc::new(exit)));
+                    let exit = contained(stepping.play(playing, &executor, (&owner, urgency))).await;
+                    stepping.end(exit.unwrap_or_else(Exit::Panicked));
                 });
-                Ok(())
             }
         }
     }
-}
 
-impl Waiting {
-    fn is_no_hang(&self) -> bool {
-        self.progress.is_launching()
-            || self.connecting.retries().is_some()
-            || self.recording.upgrade().is_some_and(|run| run.is_behind())
-    }
-
-    /// Gives up what steps: should it ever move again, it is to end at once.
-    fn give_up(&self, cancel: &Cancel) {
-        cancel.end(Interruption::Hung);
-        if let Some(run) = self.recording.upgrade() {
-            run.cut_short(Interruption::Hung);
-        }
-    }
-}
-
-/// The turns of a session at the threads of an executor.
-struct SharedTurns {
-    executor: Arc<Executor>,
-    owner: Claimant,
-    urgency: Urgency,
-    waiting: Waiting,
-    cancel: Cancel,
-}
-
-impl SharedTurns {
     /// Has the session stepped to its end. It holds no thread while it waits for its turn or for its lanes.
-    async fn play(&self, mut playing: Box<Playing>) -> Exit {
+    async fn play(
+        &self,
+        mut playing: Box<Playing>,
+        executor: &Executor,
+        (owner, urgency): (&Claimant, Urgency),
+    ) -> Exit {
         let mut descriptor = None;
         loop {
-            let (crew, urgency) = (playing.crew(), self.urgency);
+            let crew = playing.crew();
             let turn = move |mut playing: Box<Playing>| {
                 let next = playing.turn_as(urgency);
                 // One that is over lets go of everything before anyone learns of it.
@@ -230,7 +177,7 @@ impl SharedTurns {
             };
             let waiting = self.waiting.clone();
             let waits = Box::new(move || waiting.is_no_hang());
-            let result = match self.executor.submit_with((crew, &self.owner), playing, turn, waits) {
+            let result = match executor.submit_with((crew, owner), playing, turn, waits) {
                 Ok(result) => result.await,
                 Err(full) if full.over.is_none() => return Exit::Unwatched,
                 Err(full) => {
@@ -295,6 +242,22 @@ impl SharedTurns {
     }
 }
 
+impl Waiting {
+    fn is_no_hang(&self) -> bool {
+        self.progress.is_launching()
+            || self.connecting.retries().is_some()
+            || self.recording.upgrade().is_some_and(|run| run.is_behind())
+    }
+
+    /// Gives up what steps: should it ever move again, it is to end at once.
+    fn give_up(&self, cancel: &Cancel) {
+        cancel.end(Interruption::Hung);
+        if let Some(run) = self.recording.upgrade() {
+            run.cut_short(Interruption::Hung);
+        }
+    }
+}
+
 impl Supervised for Stepping {
     fn control(self: Arc<Self>) -> Control {
         Box::pin(async move { drop(self.watch().await) })
@@ -309,9 +272,7 @@ impl Supervised for Stepping {
 
     fn give_up(&self) {
         self.cancel.cancel();
-        if !self.is_over() {
-            self.tell(&Arc::new(Exit::Unwatched));
-        }
+        self.end(Exit::Unwatched);
     }
 }
 
@@ -322,8 +283,4 @@ impl Supervised for Stepping {
 )]
 fn readable(descriptor: OwnedFd) -> Option<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(descriptor, Interest::READABLE).ok()
-}
-
-fn gone() -> Arc<Exit> {
-    Arc::new(Exit::Panicked("the thread is gone".to_owned()))
 }

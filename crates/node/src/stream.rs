@@ -9,14 +9,13 @@ use rollhouse_wire::{
     CloseCode, Connection, FrameFault, FrameHeader, FrameKind, FrameReader, FrameWriter, Request, Responder,
     StreamLost,
 };
-use tokio::sync::watch;
 use tracing::Instrument;
 
 use crate::Gone;
 use crate::hosting::{Hosting, Place};
 use crate::owned::{FrameRequest, RequestFault, Unanswered};
 use crate::transport::Transport;
-use crate::turn::{Turn, TurnOver};
+use crate::turn::TurnOver;
 
 /// Answers an `Attach` and serves the stream until its owner ends it, another takes over, or the session ends. Bytes
 /// that are no request end the connection with the reason.
@@ -52,9 +51,8 @@ pub(crate) async fn serve(
     let (lanes, as_done) = (place.session.lanes(), place.session.is_of_lanes());
     let attached = Attached { lanes, last: place.last, logs: place.logs, as_done, plays: as_done };
     if let Ok((reader, writer)) = responder.accept_frames(attached, place.session.max_columns()).await {
-        let turns = place.session.turns();
         let request = FrameRequest::default();
-        let mut stream = Stream { place: &place, reader, writer, turns, request, ahead: None };
+        let mut stream = Stream { place: &place, reader, writer, request, ahead: None };
         let end = stream.run(&hosting).await;
         stream.tell(&connection, &end);
         if let End::Fault(..) = end {
@@ -72,7 +70,6 @@ struct Stream<'a> {
     place: &'a Place,
     reader: FrameReader,
     writer: FrameWriter,
-    turns: watch::Receiver<Turn>,
     request: FrameRequest,
     /// What came while a request was being answered.
     ahead: Option<ReadFrame>,
@@ -137,7 +134,7 @@ impl Stream<'_> {
                     // A request that is here is asked for at once; whether the session still moves is seen there.
                     biased;
                     read = read.as_mut() => break read,
-                    end = turned_away(&mut self.turns, self.place.number) => return Err(end),
+                    end = turned_away(self.place) => return Err(end),
                     () = after(pause), if hand_over_at.is_some() => {
                         self.place.session.hand_over_if_idle(&hosting.executor).await;
                     }
@@ -163,7 +160,7 @@ impl Stream<'_> {
                 answer = answer.as_mut() => break answer,
                 read = reader.read(), if !hastened => {
                     // Whatever comes, nobody waits for the rest of this one any more.
-                    session.hasten(header.number);
+                    session.status().hasten(header.number);
                     hastened = true;
                     if !matches!(read, Ok(Some(next)) if hastens(next, header.number)) {
                         *ahead = Some(read);
@@ -181,7 +178,7 @@ impl Stream<'_> {
         tokio::select! {
             biased;
             flushed = self.writer.flush() => flushed.map_err(|_: StreamLost| End::ByOwner),
-            end = turned_away(&mut self.turns, self.place.number) => Err(end),
+            end = turned_away(self.place) => Err(end),
         }
     }
 
@@ -242,11 +239,10 @@ fn check_hasten(header: FrameHeader) -> Result<(), End> {
 }
 
 /// Waits until this attachment may not go on. Cancellation-safe.
-async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> End {
-    // The sender lives as long as the session, which this stream holds.
-    match turns.wait_for(|turn| turn.admit(number).is_err()).await {
-        Ok(turn) if turn.admit(number) == Err(TurnOver::Replaced) => End::Replaced,
-        Ok(_) | Err(_) => End::SessionEnded,
+async fn turned_away(place: &Place) -> End {
+    match place.session.status().turned_away(place.number).await {
+        TurnOver::Replaced => End::Replaced,
+        TurnOver::Ended => End::SessionEnded,
     }
 }
 

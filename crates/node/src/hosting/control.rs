@@ -8,13 +8,13 @@ use std::sync::{Arc, Weak};
 use rollhouse_core::cut_text;
 use rollhouse_wire::limits::MAX_DETAIL_BYTES;
 use rollhouse_wire::{EndCause, Incarnation, SessionEnd, SessionId};
-use tokio::sync::watch;
 use tracing::{Span, info};
 
 use super::Hosting;
 use crate::replay_session::ReplaySession;
 use crate::session_actor::{Control, Supervised};
 use crate::session_handle::SessionHandle;
+use crate::session_status::SessionStatus;
 use crate::{Exit, Gone};
 
 /// A session of the cluster, as the table and its actors have it.
@@ -25,17 +25,7 @@ pub(crate) struct SessionControl {
     id: SessionId,
     incarnation: Incarnation,
     pub(crate) handle: SessionHandle,
-    stage: watch::Sender<Stage>,
-}
-
-/// The stage that a session has come to, as it is published.
-#[derive(Debug)]
-enum Stage {
-    Open,
-    /// It is to end for this reason; the line about its end belongs to the call that asked for it.
-    Ending(Gone, Span),
-    /// Its end was told.
-    Over(Box<SessionEnd>),
+    pub(super) status: SessionStatus,
 }
 
 impl SessionControl {
@@ -43,33 +33,9 @@ impl SessionControl {
         hosting: &Arc<Hosting>,
         (id, incarnation): (SessionId, Incarnation),
         handle: SessionHandle,
+        status: SessionStatus,
     ) -> Arc<Self> {
-        let (hosting, stage) = (Arc::downgrade(hosting), watch::Sender::new(Stage::Open));
-        Arc::new(Self { hosting, id, incarnation, handle, stage })
-    }
-
-    /// Has the actor end the session, which has begun to end in the table.
-    pub(super) fn ask_to_end(&self, gone: Gone) {
-        self.stage.send_if_modified(|stage| {
-            let is_on = !matches!(stage, Stage::Over(_));
-            if is_on {
-                *stage = Stage::Ending(gone, Span::current());
-            }
-            is_on
-        });
-    }
-
-    /// Returns why it is to end, once it was asked to.
-    fn asked(&self) -> Option<Gone> {
-        if let Stage::Ending(gone, _) = &*self.stage.borrow() { Some(gone.clone()) } else { None }
-    }
-
-    /// Waits until the session has ended, and returns its end. Cancellation-safe.
-    pub(super) async fn ended(&self) -> Option<SessionEnd> {
-        let mut stages = self.stage.subscribe();
-        // The sender is here.
-        let over = stages.wait_for(|stage| matches!(stage, Stage::Over(_))).await.ok()?;
-        if let Stage::Over(end) = &*over { Some((**end).clone()) } else { None }
+        Arc::new(Self { hosting: Arc::downgrade(hosting), id, incarnation, handle, status })
     }
 
     /// Controls the session to its end. An actor that goes on after another ends again what that had not ended.
@@ -78,14 +44,11 @@ impl SessionControl {
         let Some(hosting) = self.hosting.upgrade().filter(|_| !self.is_over()) else { return };
         let gone = match &self.handle {
             SessionHandle::Owned(owned) => owned.end(wanted, &hosting.executor, &hosting.figures).await,
-            SessionHandle::Collecting(_) => {
+            SessionHandle::Collecting { .. } => {
                 self.handle.tell(&hosting.figures);
                 wanted
             }
-            SessionHandle::Replay(replay) => {
-                replay.end();
-                wanted
-            }
+            SessionHandle::Replay(_) => wanted,
         };
         if let Some(recorder) = hosting.recorder.clone() {
             // All it recorded is among the spool's bytes before its end is told. What cannot be written is counted
@@ -98,13 +61,12 @@ impl SessionControl {
 
     /// Waits until the session is to end. One that plays by itself ends when its thread does, and says why.
     async fn wanted(&self) -> Gone {
-        let SessionHandle::Collecting(collecting) = &self.handle else {
-            // The sender is here.
-            drop(self.stage.subscribe().wait_for(|stage| !matches!(stage, Stage::Open)).await);
-            return self.asked().unwrap_or_else(unwatched);
+        let SessionHandle::Collecting { stepping, .. } = &self.handle else {
+            self.status.ending().await;
+            return self.status.asked().map_or_else(unwatched, |(gone, _)| gone);
         };
-        let exit = collecting.stepping.watch().await;
-        let asked = self.asked().map_or(EndCause::Closed, |gone| gone.cause);
+        let exit = stepping.watch().await;
+        let asked = self.status.asked().map_or(EndCause::Closed, |(gone, _)| gone.cause);
         let gone = gone_by(&exit, asked);
         self.begin_end(gone.cause);
         gone
@@ -120,10 +82,7 @@ impl SessionControl {
     /// Notes the end in the table, from which the coordinator is told of it.
     fn tell(&self, hosting: &Hosting, Gone { cause, detail }: Gone) {
         let why = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-        let asked_by = match &*self.stage.borrow() {
-            Stage::Ending(_, call) => call.clone(),
-            Stage::Open | Stage::Over(_) => Span::none(),
-        };
+        let asked_by = self.status.asked().map_or_else(Span::none, |(_, call)| call);
         asked_by.in_scope(|| {
             info!(cause = cause.word(), "session {} has ended: {}{why}", self.id, cause.word());
         });
@@ -138,7 +97,7 @@ impl SessionControl {
         let end = SessionEnd { session, incarnation, cause, detail, done, report: None, unreached };
         table.ended(hosting.now(), end.clone());
         drop(table);
-        self.stage.send_replace(Stage::Over(Box::new(end)));
+        self.status.end(end);
     }
 
     /// Ends the session if its lease is over. Somebody who watches a recorded episode keeps it.
@@ -150,7 +109,7 @@ impl SessionControl {
         let overdue = hosting.table().look(hosting.now(), self.id, self.incarnation);
         if overdue.is_some() {
             let detail = format!("nobody was attached for {} s", lease.as_secs());
-            self.ask_to_end(Gone { cause: EndCause::LeaseEnded, detail });
+            self.status.ask_to_end(Gone { cause: EndCause::LeaseEnded, detail });
         }
     }
 
@@ -160,7 +119,7 @@ impl SessionControl {
         let drained = || Gone { cause: EndCause::Drained, detail: "the node drains".to_owned() };
         if let Some(gone) = replay.gone().or_else(|| hosting.is_draining().then(drained)) {
             if self.begin_end(gone.cause) {
-                self.ask_to_end(gone);
+                self.status.ask_to_end(gone);
             }
         } else if replay.has_turned() {
             hosting.table().touch();
@@ -176,23 +135,23 @@ impl Supervised for SessionControl {
     fn look(&self) {
         let Some(hosting) = self.hosting.upgrade() else { return };
         self.look_at_lease(&hosting);
-        if self.handle.is_stirred() {
-            self.handle.tell(&hosting.figures);
-        }
+        self.handle.tell(&hosting.figures);
         if let Some(replay) = self.handle.replay() {
             self.look_at_replay(&hosting, replay);
         }
     }
 
     fn is_over(&self) -> bool {
-        matches!(*self.stage.borrow(), Stage::Over(_))
+        self.status.is_over()
     }
 
     fn give_up(&self) {
         self.begin_end(EndCause::Failed);
-        self.handle.cut_off();
-        let cut_short = |gone: Gone| Gone { detail: "its end was cut short".to_owned(), ..gone };
-        let gone = self.asked().map_or_else(unwatched, cut_short);
+        if let SessionHandle::Collecting { stepping, .. } = &self.handle {
+            stepping.give_up();
+        }
+        let cut_short = |(gone, _)| Gone { detail: "its end was cut short".to_owned(), ..gone };
+        let gone = self.status.asked().map_or_else(unwatched, cut_short);
         if let Some(hosting) = self.hosting.upgrade().filter(|_| !self.is_over()) {
             self.tell(&hosting, gone);
         }

@@ -20,8 +20,9 @@ use crate::owned::OwnedSession;
 use crate::owned_handle::OwnedHandle;
 use crate::plan::SessionPlan;
 use crate::replay_session::ReplaySession;
-use crate::session_handle::{Collecting, SessionHandle};
+use crate::session_handle::SessionHandle;
 use crate::session_places::claimant;
+use crate::session_status::SessionStatus;
 use crate::stepping::{Steppers, Stepping};
 use crate::urgency::Urgency;
 use crate::{Cancel, Gone};
@@ -50,16 +51,17 @@ impl Hosting {
             return session.ok_or_else(closed_meanwhile).map(|session| self.opened(&session.handle));
         };
         let making = Making { hosting: self, open };
+        let status = SessionStatus::new(cancel);
         let handle = match wanted {
-            Wanted::Lanes(plan) => self.make(plan, open, cancel).await?,
+            Wanted::Lanes(plan) => self.make(plan, open, status.clone()).await?,
             Wanted::Learned(env) => {
                 let plan = self.learned(env, open).await?;
-                self.make(Arc::new(plan), open, cancel).await?
+                self.make(Arc::new(plan), open, status.clone()).await?
             }
-            Wanted::Replay(of) => self.make_replay(of, open, coordinator).await?,
+            Wanted::Replay(of) => self.make_replay(of, open, status.clone(), coordinator).await?,
         };
         let opened = self.opened(&handle);
-        let session = SessionControl::new(self, (open.session, open.incarnation), handle);
+        let session = SessionControl::new(self, (open.session, open.incarnation), handle, status);
         let now = self.now();
         let kept = self.table().opened(now, open.session, open.incarnation, Arc::clone(&session));
         std::mem::forget(making);
@@ -145,22 +147,22 @@ impl Hosting {
         self: &Arc<Self>,
         plan: Arc<SessionPlan>,
         open: &OpenSession,
-        cancel: Cancel,
+        status: SessionStatus,
     ) -> Result<SessionHandle, Refusal> {
+        let token = status.token().clone();
         if plan.collect.is_some() {
             let by = Steppers::Shared {
                 executor: Arc::clone(&self.executor),
                 owner: claimant(&open.owner, open.operates),
                 urgency: Urgency::of_processes(self.table().rollouts_of(open)),
             };
-            return self.collecting(&plan, by, cancel).map(SessionHandle::Collecting);
+            return self.collecting(&plan, by, token);
         }
         let layout = FrameLayout::of(plan.entry.spec());
         let places = layout.actions(plan.engine.lanes, true);
         let max_columns = places.map_or(0, |places| places.bytes).max(MAX_PAST_BYTES).max(MAX_POLICY_BYTES);
         let (recorder, late) = (self.recorder.clone(), plan.entry.is_late());
         let leaving = Arc::clone(&self.departure.leaving);
-        let token = cancel.clone();
         let make = move || {
             if token.is_cancelled() {
                 return Err(closed_meanwhile());
@@ -171,7 +173,7 @@ impl Hosting {
         let session = self.made(&owner, late, make).await??;
         let placed = (open.session, open.incarnation);
         let env = self.figures.envs.of(&open.settings.env);
-        let owned = OwnedHandle::new(placed, owner, cancel, max_columns, session, env);
+        let owned = OwnedHandle::new(placed, owner, status, max_columns, session, env);
         Ok(SessionHandle::Owned(Arc::new(owned)))
     }
 
@@ -207,6 +209,7 @@ impl Hosting {
         self: &Arc<Self>,
         of: ReplayOf,
         open: &OpenSession,
+        status: SessionStatus,
         coordinator: Option<&Connection>,
     ) -> Result<SessionHandle, Refusal> {
         let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
@@ -217,26 +220,22 @@ impl Hosting {
         let (placed, registry) = ((open.session, open.incarnation), Arc::clone(&self.registry));
         let owner = claimant(&open.owner, open.operates);
         let whose = owner.clone();
-        let make = move || ReplaySession::make(placed, whose, registry, episodes::read(file, &of)?);
+        let make = move || ReplaySession::make(placed, whose, status, registry, episodes::read(file, &of)?);
         let late = self.registry.get(&open.settings.env).is_ok_and(|entry| entry.is_late());
         let session = self.made(&owner, late, make).await??;
         Ok(SessionHandle::Replay(Arc::new(session)))
     }
 
     /// Returns a session that plays by itself. Its actor starts it.
-    fn collecting(
-        &self,
-        plan: &SessionPlan,
-        by: Steppers,
-        cancel: Cancel,
-    ) -> Result<Arc<Collecting>, Refusal> {
+    fn collecting(&self, plan: &SessionPlan, by: Steppers, cancel: Cancel) -> Result<SessionHandle, Refusal> {
         let Some(rollout) = plan.rollout(self.settings.deadlines) else {
             return Err(Refusal::new(RefusalCode::Internal, "the session does not play by itself"));
         };
         let recorder = self.recorder.as_ref().filter(|_| plan.is_recorded());
         let recording = recorder.map(|recorder| plan.record_on(recorder)).transpose()?.map(Arc::new);
         let stepping = Stepping::new(by, rollout, recording, cancel, None);
-        Ok(Arc::new(Collecting { stepping, told: Default::default(), entry: Arc::clone(&plan.entry) }))
+        let entry = Arc::clone(&plan.entry);
+        Ok(SessionHandle::Collecting { stepping, told: Arc::default(), entry })
     }
 }
 

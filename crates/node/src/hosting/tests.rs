@@ -214,10 +214,9 @@ fn a_session_whose_actor_panics_too_often_ends_as_failed_and_its_owner_is_sent_a
         hosting.open(&open, None).await.unwrap();
         let place = hosting.attach(&attach(&open), Transport::Quic).await.unwrap();
         let Stepped::Owned(owned) = &place.session else { panic!("{place:?}") };
-        let mut turns = owned.turns();
         node.supervision().use_up_back_off(0);
         node.supervision().panic_session(0);
-        turns.wait_for(crate::Turn::has_ended).await.unwrap();
+        owned.status.ending().await;
         hosting.evict_all().await;
     });
     let (ends, _) = hosting.ends();
