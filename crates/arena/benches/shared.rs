@@ -1,6 +1,6 @@
 //! What a step through shared memory costs beside the step itself: this process is the node, a child of it the trainer.
 //!
-//! `bare` hands an empty step over and back. `both_ways` has the trainer write 64 KiB of actions, the node copy them and
+//! `bare` hands an empty step over and back, and `small` one of 64 lanes of 4 numbers. `both_ways` has the trainer write 64 KiB of actions, the node copy them and
 //! write 64 KiB of observations, and the trainer sum those; `copy_of_actions` is the node's copy alone. `on_one_core` is the bare step with both on one core.
 
 use divan::Bencher;
@@ -21,6 +21,7 @@ fn main() {
 }
 
 const BARE: Size = Size { lanes: 1, elements: 1 };
+const SMALL: Size = Size { lanes: 64, elements: 4 };
 const BOTH_WAYS: Size = Size { lanes: 4096, elements: 4 };
 
 fn steps(bencher: Bencher<'_, '_>, size: Size) {
@@ -38,6 +39,11 @@ fn bare(bencher: Bencher<'_, '_>) {
 #[divan::bench(sample_size = 100)]
 fn both_ways(bencher: Bencher<'_, '_>) {
     steps(bencher, BOTH_WAYS);
+}
+
+#[divan::bench(sample_size = 1000)]
+fn small(bencher: Bencher<'_, '_>) {
+    steps(bencher, SMALL);
 }
 
 /// The node's copy of 64 KiB of actions by itself, in its own cache.

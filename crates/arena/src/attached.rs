@@ -11,6 +11,7 @@ use rollhouse_core::ColumnMut;
 
 use crate::arena::Frame;
 use crate::columns::slot_of;
+use crate::fetching::Touch;
 use crate::files::{
     AttachError, Expected, InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_BELL,
     check_generation, most_input_bytes, most_output_bytes,
@@ -358,6 +359,7 @@ impl AttachedArena {
             }
             FRAME => {
                 (self.answered, self.frame) = (self.posted, frame);
+                self.fetch_for_step();
                 Ok(Answer::Frame)
             }
             REFUSED => {
@@ -366,6 +368,22 @@ impl AttachedArena {
             }
             kind => wrong(outputs::ANSWER_KIND, kind, REFUSED),
         }
+    }
+
+    /// Has the processor fetch what every step touches next: the newest frame's flags, and the notes beside it, of which the
+    /// first word says how many there are; and the actions, which the node has read, to be written.
+    #[inline]
+    fn fetch_for_step(&self) {
+        let Self { mapped, plan, inputs_plan, frame, .. } = self;
+        let slot = slot_of(*frame);
+        let lanes = plan.places.lanes;
+        for (at, bytes) in plan.first_notes(slot) {
+            mapped.outputs.fetch(at, bytes);
+        }
+        for flags in plan.places.slots[slot].flags() {
+            mapped.columns.fetch(flags.rows(&(0..lanes)), Touch::Read);
+        }
+        mapped.actions.fetch(inputs_plan.action.rows(&(0..lanes)), Touch::Write);
     }
 
     pub(crate) fn note(&self) -> Result<Vec<u8>, TrainerError> {

@@ -89,6 +89,11 @@ impl Slot {
         self.obs.iter().chain(&self.infos).chain(&self.final_obs).chain(flags)
     }
 
+    /// Returns the places of the flags.
+    pub(crate) const fn flags(&self) -> [&Place; 3] {
+        [&self.terminated, &self.truncated, &self.reset]
+    }
+
     /// Makes a slot of places in that order; `None` if their number is wrong.
     pub(crate) fn from_places(columns: &BatchColumns, places: Vec<Place>) -> Option<Self> {
         let (obs, infos) = (columns.obs.len(), columns.infos.len());

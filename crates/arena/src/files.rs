@@ -11,7 +11,7 @@ use crate::columns::{Allocator, BatchColumns, Place, Slot};
 use crate::header::{HEADER_BYTES, LAYOUT_VERSION, Word, inputs, outputs};
 use crate::mapping::WORD;
 use crate::memory::ALIGNMENT;
-use crate::notes::{LANE_NOTE_BYTES, frame_notes_bytes};
+use crate::notes::{BEGAN_BYTES, HASH_BYTES, LANE_NOTE_BYTES, frame_notes_bytes};
 use crate::placement::Places;
 use crate::ring::{MAX_RING_BYTES, MIN_RING_BYTES, RingPlace};
 use crate::shared::ReadOnlyMemory;
@@ -211,6 +211,14 @@ impl OutputsPlan {
     /// Returns the offset of the notes of the frame in a slot, which begin with a word that counts them.
     pub(crate) const fn frame_notes(&self, slot: usize) -> usize {
         self.notes_at + slot * self.notes_bytes
+    }
+
+    /// Returns where the first notes of each kind lie beside a frame in that slot, with as many bytes of them as a small batch
+    /// mostly has.
+    pub(crate) fn first_notes(&self, slot: usize) -> [(usize, usize); 2] {
+        let (at, lanes) = (self.frame_notes(slot), self.places.lanes);
+        let few = lanes.min(FEW_NOTES);
+        [(at, WORD + few * BEGAN_BYTES), (at + WORD + lanes * BEGAN_BYTES, few * HASH_BYTES)]
     }
 
     /// Returns the offset of the note of a single lane's row.
@@ -562,6 +570,8 @@ pub(crate) const TRAINER_BELL: Bell =
 pub(crate) const SLOTS: usize = 3;
 /// Number of those slots that hold frames.
 const FRAME_SLOTS: usize = 2;
+/// Number of notes of a kind that a small batch mostly has at most.
+const FEW_NOTES: usize = 8;
 /// Number of bytes in an entry of the column table, of which the last 64 are reserved for a device's handle.
 pub(crate) const ENTRY_BYTES: usize = 128;
 /// Number of bytes in a lane's record: its number and its loss.

@@ -37,6 +37,7 @@ mod attached_lanes;
 mod attached_notes;
 mod bell;
 mod columns;
+mod fetching;
 mod files;
 mod header;
 mod mapping;

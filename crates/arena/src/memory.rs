@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollhouse_core::{ColumnMut, ColumnRef, DType};
 
+use crate::fetching::{Touch, fetch};
 use crate::mapping::{Access, Mapping, WORD};
 
 /// Memory in which columns lie. It never moves; the protocol of [`crate::Arena`] says who may touch which part and
@@ -157,6 +158,12 @@ impl Memory {
             DType::F32 => ColumnMut::F32(slice!(f32)),
             DType::F64 => ColumnMut::F64(slice!(f64)),
         }
+    }
+
+    /// Has the processor fetch the first elements of `span`, which are touched soon.
+    #[inline]
+    pub(crate) fn fetch(&self, span: Span, touch: Touch) {
+        fetch(self.start.as_ptr().wrapping_add(span.offset), span.elements * span.dtype.size(), touch);
     }
 
     /// Copies the bytes of `span`, which others may be writing through addresses that they kept.

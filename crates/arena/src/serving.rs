@@ -7,11 +7,14 @@ use std::time::Instant;
 use rollhouse_core::{ColumnMut, DType};
 
 use crate::arena::Frame;
+use crate::columns::slot_of;
+use crate::fetching::Touch;
 use crate::files::{InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_BELL};
 use crate::header::{inputs, outputs};
 use crate::memory::Memory;
 use crate::notes::FrameNotes;
 use crate::patience::{Patience, SLICE, Unmet, Wait};
+use crate::placement::Places;
 use crate::ring::{RingError, RingReader, RingWriter};
 use crate::shared::SharedMemory;
 use crate::words::{Words, WordsMut};
@@ -163,11 +166,16 @@ impl ServingEnd {
         let Self { outputs, inputs, requests, answered, sends, patience, .. } = self;
         let wait = Wait { own: &**outputs, peer: &**inputs, bell: NODE_BELL, deadline, slice: SLICE };
         let ready = || look(inputs, requests, *answered, &mut sends.seen);
-        patience.wait(&wait, ready, alive).map_err(|unmet| match unmet {
+        let request = patience.wait(&wait, ready, alive).map_err(|unmet| match unmet {
             Unmet::TimedOut => ServeError::TimedOut,
             Unmet::Gone => ServeError::Gone,
             Unmet::Failed(error) => ServeError::Peer(error),
-        })
+        })?;
+        if request == Request::Step {
+            let action = self.inputs_plan.action.rows(&(0..self.plan.places.lanes));
+            self.inputs.fetch(action.offset, action.elements * action.dtype.size(), Touch::Read);
+        }
+        Ok(request)
     }
 
     /// Returns the request that is there, if there is one. Never blocks.
@@ -218,6 +226,21 @@ impl ServingEnd {
         self.outputs.store(outputs::FRAME_SEQ.at, frame.number());
         self.outputs.store(outputs::ANSWER_KIND.at, FRAME);
         self.answer();
+        self.fetch_for_frame(frame.number().wrapping_add(1));
+    }
+
+    /// Has the processor fetch what every frame writes and the trainer may have read, of the frame that comes next. Nobody
+    /// waits meanwhile.
+    #[inline]
+    fn fetch_for_frame(&self, next: u64) {
+        let slot = slot_of(next);
+        for (at, bytes) in self.plan.first_notes(slot) {
+            self.outputs.fetch(at, bytes, Touch::Write);
+        }
+        let Places { lanes, slots, .. } = &self.plan.places;
+        for column in slots[slot].places() {
+            self.lane_rows.fetch(column.rows(&(0..*lanes)), Touch::Write);
+        }
     }
 
     /// Answers the request with a refusal: nothing has moved. `note` says why, in the caller's encoding; at most

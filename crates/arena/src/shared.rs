@@ -10,6 +10,7 @@ use rollhouse_core::ColumnMut;
 use rustix::fs::SealFlags;
 
 use crate::bell::Sleeping;
+use crate::fetching::{Touch, fetch};
 use crate::mapping::{Access, Mapping, Pages, WORD};
 use crate::memory::Memory;
 use crate::placement::MAX_ARENA_BYTES;
@@ -247,6 +248,22 @@ impl ReadOnlyMemory {
         // SAFETY: as in `SharedWords::word`; the pages cannot be written here, and the word is only loaded, relaxed,
         // which is what atomics on read-only memory may do.
         unsafe { &*self.map.start().as_ptr().add(offset).cast::<AtomicU64>() }
+    }
+}
+
+impl SharedMemory {
+    /// Has the processor fetch the first of the bytes from `offset` on, which are touched soon.
+    #[inline]
+    pub(crate) fn fetch(&self, offset: usize, bytes: usize, touch: Touch) {
+        fetch(self.words.map.start().as_ptr().wrapping_add(offset), bytes, touch);
+    }
+}
+
+impl ReadOnlyMemory {
+    /// Has the processor fetch the first of the bytes from `offset` on, which are read soon.
+    #[inline]
+    pub(crate) fn fetch(&self, offset: usize, bytes: usize) {
+        fetch(self.map.start().as_ptr().wrapping_add(offset), bytes, Touch::Read);
     }
 }
 

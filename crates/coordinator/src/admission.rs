@@ -8,7 +8,7 @@ use rollhouse_wire::{LaneSettings, OpenPool, Refusal, RefusalCode};
 use crate::event::Asker;
 use crate::limits::{MAX_OWNER_SESSIONS, RETRY_AFTER};
 use crate::membership::{length, out_of_bounds};
-use crate::pool::Holding;
+use crate::owner_holdings::Holding;
 
 /// Checks each field that has a bound. Nodes check the options, because they know the env's schema.
 pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {

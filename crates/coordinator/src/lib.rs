@@ -45,6 +45,7 @@ pub mod limits;
 mod member;
 mod membership;
 mod opening;
+mod owner_holdings;
 mod owners;
 mod placements;
 mod pool;

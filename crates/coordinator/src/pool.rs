@@ -7,7 +7,7 @@
 //! (told by nodes) ---> open                              placed by an earlier coordinator: adopted
 //! ```
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ use crate::limits::{
     MAX_SESSIONS_WITH_ATTACH, MAX_TRANSPORTS,
 };
 use crate::member::Member;
+use crate::owner_holdings::{Holding, OwnerHoldings};
 use crate::placements::Key;
 use crate::recipe::{EarlierPlacement, Recipe};
 use crate::remembered::Remembered;
@@ -270,7 +271,7 @@ impl Pool {
     }
 
     /// Returns its sessions that are not over and that nobody has asked to close, without those that are only claimed.
-    fn kept(&self) -> impl Iterator<Item = &Session> {
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &Session> {
         let kept = matches!(self.stage, Stage::Opening | Stage::Open);
         self.sessions.values().filter(move |session| kept && !session.is_over() && !session.is_claimed())
     }
@@ -431,21 +432,8 @@ pub(crate) struct Pools {
     /// Counts of the running sessions, made when they are asked for and kept until something changes: in a cluster at
     /// rest nothing does.
     running: OnceCell<Running>,
-}
-
-/// The pools, sessions and lanes of an owner that have not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Holding {
-    /// Number of pools, including those that are being closed.
-    pub(crate) pools: u64,
-    /// Number of pools of other owners.
-    pub(crate) of_owners: u64,
-    /// Number of pools of other admins.
-    pub(crate) of_operators: u64,
-    /// Number of sessions that nobody has asked to close.
-    pub(crate) sessions: usize,
-    /// Number of lanes of these sessions, which count against the owner's quota.
-    pub(crate) lanes: u64,
+    /// The holdings of owners, brought up to date when they are asked for.
+    holdings: RefCell<OwnerHoldings>,
 }
 
 /// Counts of the sessions that run in all pools together.
@@ -477,28 +465,29 @@ impl Pools {
         })
     }
 
-    /// Returns the pools, to be changed.
-    fn all_mut(&mut self) -> &mut BTreeMap<RunId, Pool> {
-        self.running.take();
-        &mut self.all
-    }
-
     pub(crate) fn get(&self, id: &RunId) -> Option<&Pool> {
         self.all.get(id)
     }
 
     pub(crate) fn get_mut(&mut self, id: &RunId) -> Option<&mut Pool> {
-        self.all_mut().get_mut(id)
+        let pool = self.all.get_mut(id)?;
+        self.running.take();
+        self.holdings.get_mut().changes(*id);
+        Some(pool)
     }
 
     pub(crate) fn insert(&mut self, id: RunId, pool: Pool) {
-        self.all_mut().insert(id, pool);
+        self.running.take();
+        self.holdings.get_mut().changes(id);
+        self.all.insert(id, pool);
     }
 
     /// Takes a pool out.
     pub(crate) fn remove(&mut self, id: &RunId) -> Option<Pool> {
         self.ended.remove(id);
-        self.all_mut().remove(id)
+        self.running.take();
+        self.holdings.get_mut().gone(*id);
+        self.all.remove(id)
     }
 
     /// Returns the number of pools that have not ended.
@@ -516,7 +505,9 @@ impl Pools {
     /// Removes the sessions that only that node vouches for. Returns the pools that had some and are left.
     pub(crate) fn disbelieve(&mut self, node: &str) -> Vec<RunId> {
         let (mut left, mut gone) = (Vec::new(), Vec::new());
-        for (&id, pool) in self.all_mut() {
+        self.running.take();
+        for (&id, pool) in &mut self.all {
+            self.holdings.get_mut().changes(id);
             let before = pool.sessions.len();
             for session in pool.sessions.values_mut() {
                 if let Some(replacing) = &mut session.replacing {
@@ -538,20 +529,9 @@ impl Pools {
         self.all.iter()
     }
 
-    /// Returns the holding of an owner. Looks at every pool.
+    /// Returns the holding of an owner. Looks at the pools that may have changed since the last call.
     pub(crate) fn held_by(&self, owner: &str) -> Holding {
-        let mut held = Holding::default();
-        for pool in self.all.values().filter(|pool| pool.is_live() && pool.is_vouched()) {
-            if &*pool.owner != owner {
-                held.of_operators += u64::from(pool.operates);
-                held.of_owners += u64::from(!pool.operates);
-                continue;
-            }
-            held.pools += 1;
-            held.sessions += pool.kept().count();
-            held.lanes += pool.kept().map(|session| u64::from(session.lanes)).sum::<u64>();
-        }
-        held
+        self.holdings.borrow_mut().of(owner, &self.all)
     }
 
     /// Notes that an owner has closed a pool of which nothing is known: if it turns up, it is not to be adopted.
@@ -569,7 +549,7 @@ impl Pools {
 
     /// Adds a session to a pool, or puts it in the place of an earlier placement.
     pub(crate) fn insert_session(&mut self, id: SessionId, session: Session) {
-        let Some(pool) = self.all_mut().get_mut(&id.pool) else { return };
+        let Some(pool) = self.get_mut(&id.pool) else { return };
         let is_new = pool.sessions.insert(id.index, session).is_none();
         if is_new && !pool.is_live() {
             self.ended.weigh(&id.pool, 1);
@@ -578,24 +558,24 @@ impl Pools {
 
     /// Makes a pool that has ended live again.
     pub(crate) fn revive(&mut self, id: RunId) {
-        self.running.take();
-        let Some(pool) = self.all.get_mut(&id).filter(|pool| !pool.is_live()) else { return };
+        let Some(pool) = self.get_mut(&id).filter(|pool| !pool.is_live()) else { return };
         pool.stage = Stage::Open;
         self.ended.remove(&id);
     }
 
     /// Ends a pool, which is remembered for a while.
     pub(crate) fn end(&mut self, id: RunId, closed: bool) {
-        self.running.take();
-        let Some(pool) = self.all.get_mut(&id).filter(|pool| pool.is_live()) else { return };
+        let Some(pool) = self.get_mut(&id).filter(|pool| pool.is_live()) else { return };
         pool.stage = Stage::Ended { closed };
         let share = match pool.sessions.values().next() {
             Some(session) if !pool.is_vouched() => node_share(&session.node),
             _ => Arc::clone(&pool.owner),
         };
-        self.ended.insert(id, &share, ENDED_POOL_WEIGHT + pool.sessions.len());
+        let weight = ENDED_POOL_WEIGHT + pool.sessions.len();
+        self.ended.insert(id, &share, weight);
         while self.ended.weight() > MAX_ENDED_WEIGHT {
             let Some(forgotten) = self.ended.forget() else { break };
+            self.holdings.get_mut().gone(forgotten);
             self.all.remove(&forgotten);
         }
     }

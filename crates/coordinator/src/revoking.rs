@@ -13,8 +13,14 @@ use crate::pool::{Pool, Stage};
 impl Cluster {
     /// Returns the owners of pools that are open or being opened.
     pub fn owners(&self) -> BTreeSet<Arc<str>> {
-        let used = self.pools.iter().filter(|(id, pool)| self.is_used(**id, pool.stage));
-        used.map(|(_, pool)| Arc::clone(&pool.owner)).collect()
+        let mut owners = BTreeSet::new();
+        for (_, pool) in self.pools.iter().filter(|(id, pool)| self.is_used(**id, pool.stage)) {
+            // An owner may have thousands of pools: to sort them all would take longer than to look for each.
+            if !owners.contains(&pool.owner) {
+                owners.insert(Arc::clone(&pool.owner));
+            }
+        }
+        owners
     }
 
     /// Ends every pool of an owner, as if the owner had closed them: nodes are asked to end the sessions, and asked
