@@ -362,9 +362,9 @@ def test_env_fns_that_cannot_make_envs_are_told_with_lane_and_reason() -> None:
 def test_lanes_of_one_function_have_one_worker_until_the_others_are_needed() -> None:
     for need in (lambda envs: envs.reset(seed=1), lambda envs: envs.get_attr("spec")):
         envs = rollhouse.vectorize([CountEnv] * 4, workers=4)
-        assert len(envs._crew.lanes.process_ids()) == 1
+        assert len(envs._crew.workers.process_ids()) == 1
         need(envs)
-        assert len(set(envs._crew.lanes.process_ids())) == 4
+        assert len(set(envs._crew.workers.process_ids())) == 4
         envs.close()
     unused = rollhouse.vectorize([CountEnv] * 4, workers=4)
     unused.close()
