@@ -99,6 +99,8 @@ class Calling(VectorEnv):
         self._settle()
         self._check_none_outstanding()
         self._launch_rest()
+        # Rows are taken before their worker has answered.
+        self._crew.workers.quiet(self.call_timeout)
         # A worker may have ended since it was last asked for anything.
         self._losses.still_away(())
         self._losses.look(self._all_lanes)
