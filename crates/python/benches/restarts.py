@@ -76,7 +76,7 @@ def restart(env: str) -> int:
     actions = np.zeros(ROUND, np.int64)
     restarts = 0
     for _ in range(KILLS):
-        before = envs._crew.lanes.process_ids()
+        before = envs._crew.workers.process_ids()
         for process in before:
             os.kill(process, signal.SIGKILL)
         # A lane is back with its first valid row. They are never valid at once, because some of them begin episodes.
@@ -84,7 +84,7 @@ def restart(env: str) -> int:
         while not back.all():
             time.sleep(LOOK_EVERY)
             back |= envs.step(actions)[4]["valid"]
-        restarts += len(set(envs._crew.lanes.process_ids()) - set(before))
+        restarts += len(set(envs._crew.workers.process_ids()) - set(before))
     envs.close()
     return restarts
 

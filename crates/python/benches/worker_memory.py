@@ -33,7 +33,7 @@ def memory_of(process: int) -> dict[str, float]:
 
 def of_workers(envs: rollhouse.HostedVectorEnv) -> dict[str, float]:
     """The figures of the largest worker."""
-    return max((memory_of(process) for process in envs._crew.lanes.process_ids()), key=lambda figures: figures["VmRSS"])
+    return max((memory_of(process) for process in envs._crew.workers.process_ids()), key=lambda figures: figures["VmRSS"])
 
 
 def vectorized(env: str) -> dict[str, float]:

@@ -144,7 +144,7 @@ impl NativeCluster {
         let convert = convert.call1((&dict,))?.unbind();
         let run = pool.id().to_string();
         let lanes = Lanes::Pool(Box::new(pool));
-        Ok((run, dict, NativeLanes::of(py, &spec, lanes, rules, convert, None)?))
+        Ok((run, dict, NativeLanes::of(py, &spec, lanes, rules, Some(convert), None)?))
     }
 
     /// Closes the connections. Closing again does nothing.

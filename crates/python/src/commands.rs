@@ -19,7 +19,7 @@ use crate::lanes::Lanes;
 impl Lanes {
     pub(crate) fn get_attr(&mut self, name: &str) -> Result<Vec<AttributeValue>, MethodError> {
         match self {
-            Self::Engine(engine) => {
+            Self::Engine(engine, _) => {
                 let params = GetParams { name: name.to_owned(), lanes: all_of(engine.lanes()) };
                 Ok(GetAttributes::run(&mut CommandLanes::of(engine), params)?.values)
             }
@@ -29,7 +29,7 @@ impl Lanes {
 
     pub(crate) fn set_attr(&mut self, name: &str, values: Vec<AttributeValue>) -> Result<(), MethodError> {
         match self {
-            Self::Engine(engine) => {
+            Self::Engine(engine, _) => {
                 let params = SetParams { name: name.to_owned(), lanes: all_of(engine.lanes()), values };
                 SetAttributes::run(&mut CommandLanes::of(engine), params)?;
                 Ok(())
@@ -41,7 +41,7 @@ impl Lanes {
     /// Calls a method of the env on a lane.
     pub(crate) fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, MethodError> {
         match self {
-            Self::Engine(engine) => {
+            Self::Engine(engine, _) => {
                 let params =
                     CallParams { lane: lane as u32, method: method.to_owned(), payload: payload.to_owned() };
                 Ok(CallLane::run(&mut CommandLanes::of(engine), params)?.answer)
@@ -53,7 +53,7 @@ impl Lanes {
     /// Says which version of the policy chooses the actions from now on.
     pub(crate) fn set_policy_version(&mut self, version: u64) -> Result<(), MethodError> {
         match self {
-            Self::Engine(engine) => {
+            Self::Engine(engine, _) => {
                 engine.set_policy_version(version);
                 Ok(())
             }
@@ -64,7 +64,7 @@ impl Lanes {
     /// Returns an image of every lane, of that size or of the env's own.
     pub(crate) fn render(&mut self, size: Option<ImageSize>) -> Result<Vec<Image>, MethodError> {
         match self {
-            Self::Engine(engine) => {
+            Self::Engine(engine, _) => {
                 let lanes = 0..engine.lanes();
                 let draw = |lane| engine.render(lane, size).map_err(CommandError::Step);
                 Ok(lanes.map(draw).collect::<Result<_, _>>()?)
@@ -79,14 +79,14 @@ impl Lanes {
     /// Returns one set of statistics per session; the engine of this process counts as one.
     pub(crate) fn statistics(&mut self) -> Result<Vec<StatisticsAnswer>, MethodError> {
         match self {
-            Self::Engine(engine) => Ok(vec![Statistics::run(&mut CommandLanes::of(engine), Nothing {})?]),
+            Self::Engine(engine, _) => Ok(vec![Statistics::run(&mut CommandLanes::of(engine), Nothing {})?]),
             Self::Pool(pool) => pool.statistics(),
         }
     }
 
     pub(crate) fn schema(&mut self) -> Result<SchemaAnswer, MethodError> {
         match self {
-            Self::Engine(engine) => {
+            Self::Engine(engine, _) => {
                 Ok(rollhouse_engine::Schema::run(&mut CommandLanes::of(engine), Nothing {})?)
             }
             Self::Pool(pool) => pool.schema(),

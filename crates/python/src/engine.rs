@@ -1,40 +1,36 @@
-//! Lanes as a Python object, behind `EmbeddedVectorEnv` and `ClusterVectorEnv`.
+//! Lanes as a Python object, behind `EmbeddedVectorEnv`, `HostedVectorEnv` and `ClusterVectorEnv`.
 
 mod lanes_state;
+mod making;
 mod results;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use rollhouse_client::{RequestError, StepError};
-use rollhouse_core::Space;
-use rollhouse_core::{AutoresetMode, ColumnSpec, EnvSpec, Role};
-use rollhouse_engine::{Engine, EngineConfig, Reset, StepError as Refused};
+use rollhouse_core::LaneState;
+use rollhouse_engine::Reset;
 
 use crate::actions::{column_data, put_actions};
 use crate::arrays::{KeepAlive, RowShape};
 use crate::attended::Attended;
 use crate::commands::{attribute_list, attribute_value, image, lane_options};
-use crate::cost::Cost;
-use crate::endings::Endings;
 use crate::engine::lanes_state::LanesState;
-use crate::engine::results::every_row;
-use crate::envs::{checked_options, image_size, known_env};
-use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
+use crate::engine::making::LanesKeywords;
+use crate::envs::image_size;
+use crate::failure::{chain, exception, of_method, of_request, of_step, one_at_a_time};
 use crate::fork::Home;
-use crate::infos::{Channel, Shapes, ShowValid};
-use crate::keywords::keywords;
-use crate::lanes::{Lanes, Placement};
-use crate::noting::{Declared, Noted, note, rows_of, step_columns};
-use crate::obs_shape::ObsShape;
-use crate::recording::{Recording, RecordingWatch, rule_of};
-use crate::statistics::EpisodeStatistics;
-use crate::words::FurtherInfos;
+use crate::infos::{Shapes, ShowValid};
+use crate::lanes::{CloseError, Lanes, Placement};
+use crate::noting::{Noted, note, rows_of};
+use crate::recording::{Recording, RecordingWatch};
+use crate::waiting::{deadlines, wait};
+use crate::worker_link::duration;
+
+pub(crate) use crate::engine::making::autoreset_of;
 
 /// Lanes, the arrays over their memory, and the rules that Python's side relies on.
 ///
@@ -47,8 +43,9 @@ pub(crate) struct NativeLanes {
     /// Whether arrays of the column's type are converted as well: the env's own type, or that of a part, may not have their
     /// values.
     narrow: bool,
-    /// Turns anything array-like into a C-contiguous array of the action's dtype, or raises.
-    convert: Py<PyAny>,
+    /// Turns anything array-like into a C-contiguous array of the action's dtype, or raises; None where actions are given as
+    /// such arrays.
+    convert: Option<Py<PyAny>>,
     pub(crate) rules: Rules,
     pub(crate) shapes: Shapes,
     home: Home,
@@ -68,39 +65,21 @@ pub(crate) struct Rules {
     pub(crate) statistics: bool,
 }
 
+impl Rules {
+    /// Returns those of lanes whose columns are all that is shown: rows and infos are the caller's.
+    pub(crate) fn of_columns(same_step: bool) -> Self {
+        let show_valid = ShowValid::Lost;
+        Self { same_step, copy: false, show_valid, raise_on_loss: false, statistics: false }
+    }
+}
+
 #[pymethods]
 impl NativeLanes {
     /// Makes the lanes, without resetting them.
     #[new]
     #[pyo3(signature = (id, **keywords))]
     fn new(py: Python<'_>, id: &str, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let asked = LanesKeywords::of(keywords)?;
-        let entry = known_env(py, id)?;
-        let spec = entry.spec();
-        let autoreset: AutoresetMode = asked
-            .autoreset
-            .parse()
-            .map_err(|error| PyValueError::new_err(format!("autoreset_mode: {error}")))?;
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let config = EngineConfig {
-            threads: asked.threads.unwrap_or_else(|| cores().min(rollhouse_core::limits::MAX_THREADS)),
-            autoreset,
-            max_episode_steps: asked.max_episode_steps,
-            options: checked_options(py, spec, &asked.options)?,
-            ..EngineConfig::new(asked.lanes)
-        };
-        let columns = step_columns(asked.step_columns)?;
-        let recording = match &asked.data {
-            Some(data) => Some(Recording::begin(py, data, rule_of(&asked.record)?, spec, &config, columns)?),
-            None => None,
-        };
-        let made = py.detach(|| Engine::new(&entry, config, recording.as_ref().map(Recording::run)));
-        let engine = made.map_err(|error| of_config(py, &error))?;
-        let same_step = autoreset == AutoresetMode::SameStep;
-        let show_valid = ShowValid::of(&asked.show_valid)?;
-        let LanesKeywords { copy, raise_on_loss, statistics, convert, .. } = asked;
-        let rules = Rules { same_step, copy, show_valid, raise_on_loss, statistics };
-        Self::of(py, spec, Lanes::Engine(Box::new(engine)), rules, convert, recording)
+        LanesKeywords::of(keywords)?.make(py, id)
     }
 
     /// Returns the number of threads that step, the caller's included.
@@ -146,16 +125,17 @@ impl NativeLanes {
         Ok(self.lock(py)?.inner(py)?.placements())
     }
 
-    /// Returns the column of actions in memory that the node reads, or None if actions are copied on their way.
+    /// Returns the column of actions in memory that the node or workers read, or None if actions are copied on their way.
     #[getter]
     fn actions<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut state = self.lock(py)?;
         let inner = state.inner(py)?;
         let base = KeepAlive::new(py, inner.memory())?;
         let Some(column) = inner.actions_in_place() else { return Ok(None) };
-        // SAFETY: the column lies in the memory of the attached session, which `base` holds, one row per lane. Pools
-        // reach actions that lie in place only in `actions`, with the interpreter lock held, and to name one that
-        // was refused.
+        // SAFETY: the column lies in the memory of the attached session or of the engine, which `base` holds, one row per
+        // lane. Pools reach actions that lie in place only in `actions`, with the interpreter lock held, and to name one
+        // that was refused. That of an engine is handed to `HostedVectorEnv` alone, which writes to it between calls; no
+        // reference into it lives while Python runs.
         unsafe { self.action.view_mut(column, self.lanes, base.bind(py)) }.map(Some)
     }
 
@@ -194,15 +174,13 @@ impl NativeLanes {
 
     /// Sends actions for some lanes.
     fn send<'py>(&self, py: Python<'py>, actions: &Bound<'py, PyAny>, lanes: Vec<u32>) -> PyResult<()> {
-        let converted = self.convert.bind(py).call1((actions, lanes.len()))?;
+        let converted = self.converted(actions, lanes.len())?;
         let mut state = self.lock(py)?;
         // Copied before the interpreter lock is released: another thread may write to the array then.
         let actions = column_data(&converted, self.action.dtype)?;
         let inner = state.inner(py)?;
         let sent = py.detach(|| inner.send(&lanes, actions.as_ref()));
-        sent.map_err(|error| of_step(py, &error))?;
-        state.outstanding += lanes.len();
-        Ok(())
+        sent.map_err(|error| of_step(py, &error))
     }
 
     /// Waits for lanes that were sent. `timeout` is in seconds.
@@ -213,35 +191,101 @@ impl NativeLanes {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let mut state = self.lock(py)?;
-        let least = least.unwrap_or(state.outstanding);
-        let began = Instant::now();
-        let received = loop {
-            let left = timeout.map_or(LOOK_FOR_SIGNALS, |timeout| timeout - began.elapsed().as_secs_f64());
-            let slice = Duration::from_secs_f64(left.clamp(0.0, LOOK_FOR_SIGNALS));
-            let inner = state.inner(py)?;
-            match py.detach(|| inner.recv(least, slice)) {
-                Ok(received) => break received,
-                Err(StepError::Rules(Refused::TimedOut)) if timeout.is_none() || left > LOOK_FOR_SIGNALS => {
-                    py.check_signals()?
-                }
-                Err(StepError::Rules(Refused::TimedOut)) => {
-                    let message = format!(
-                        "{least} lanes were not ready within timeout={} s; they stay outstanding",
-                        timeout.unwrap_or_default()
-                    );
-                    return Err(PyTimeoutError::new_err(message));
-                }
-                Err(error) => {
-                    let left = state.inner(py)?.outstanding();
-                    state.outstanding = left.unwrap_or(state.outstanding);
-                    return Err(of_step(py, &error));
-                }
-            }
+        let least = least.unwrap_or_else(|| state.outstanding());
+        let Some(received) = state.receive(py, least, timeout)? else {
+            let timeout = timeout.unwrap_or_default();
+            let message =
+                format!("{least} lanes were not ready within timeout={timeout} s; they stay outstanding");
+            return Err(PyTimeoutError::new_err(message));
         };
-        state.outstanding -= received.lanes.len();
         state.look_for_moves(&self.attended.news);
         let newly_lost = state.look_for_losses(py, self)?;
         self.received(py, &mut state, &received, &newly_lost)
+    }
+
+    /// Begins a step of every lane with the actions in `actions`, the column in memory.
+    fn begin_step(&self, py: Python<'_>) -> PyResult<()> {
+        self.lock(py)?.engine(py)?.begin_step().map_err(|error| of_step(py, &error.into()))
+    }
+
+    /// Begins what `reset` does, of all lanes if `mask` is empty. `given` are bytes for the envs of workers, beside declared
+    /// options.
+    fn begin_reset(
+        &self,
+        py: Python<'_>,
+        seeds: Vec<Option<u64>>,
+        mask: Vec<bool>,
+        given: Vec<u8>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        let options = lane_options(py, options)?;
+        let mut state = self.lock(py)?;
+        state.inner(py)?.give(given);
+        let begun = state.engine(py)?.begin_reset(&Reset { seeds, mask, options });
+        // What was posted has been commanded, unless its worker is busy.
+        begun.map_err(|error| of_step(py, &error.into()))
+    }
+
+    /// Waits until what was begun has ended, for at most `timeout` seconds. Returns whether it has.
+    #[pyo3(signature = (timeout=None))]
+    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let mut state = self.lock(py)?;
+        let engine = state.engine(py)?;
+        let finished = wait(py, timeout, |patience| {
+            engine.finish(patience).map_err(|error| Python::attach(|py| of_step(py, &error.into())))
+        })?;
+        if finished {
+            state.inner(py)?.give(Vec::new());
+        }
+        Ok(finished)
+    }
+
+    /// Returns views of the newest frame: a list of the observation's columns, rewards, and which lanes terminated, were
+    /// truncated, and began an episode.
+    fn frame<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.lock(py)?.columns(py, self)
+    }
+
+    /// Waits as `recv` does. Returns None if the lanes are not done, else lanes and their rows as `frame` has them.
+    #[pyo3(signature = (least, timeout=None))]
+    fn recv_columns<'py>(
+        &self,
+        py: Python<'py>,
+        least: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let received = self.lock(py)?.receive(py, least, timeout)?;
+        received.map(|rows| self.columns_of(py, &rows)).transpose()
+    }
+
+    /// Returns the lanes that are lost.
+    fn lost(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        let mut state = self.lock(py)?;
+        let inner = state.inner(py)?;
+        Ok((0..self.lanes).filter(|&lane| inner.loss(lane).is_some()).collect())
+    }
+
+    /// Returns the number of lanes that are lost.
+    #[getter]
+    fn lost_count(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.lock(py)?.inner(py)?.lost())
+    }
+
+    /// Returns the lanes that are lost for good. Results that were not received are dropped.
+    fn failed(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        let states = self.lock(py)?.engine(py)?.lane_states().map_err(|error| of_step(py, &error.into()))?;
+        Ok((0..self.lanes).filter(|&lane| states[lane] == LaneState::Failed).collect())
+    }
+
+    /// Makes lost lanes anew whose back-off is over.
+    fn restart_lost(&self, py: Python<'_>) -> PyResult<()> {
+        self.lock(py)?.engine(py)?.restart_lost().map_err(|error| of_step(py, &error.into()))
+    }
+
+    /// Sets the seconds that a lane may take for a step or a reset; None for ever.
+    fn set_deadline(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<()> {
+        let set = self.lock(py)?.engine(py)?.set_lane_deadlines(deadlines(deadline));
+        set.map_err(|error| of_step(py, &error.into()))
     }
 
     /// Returns an attribute of every lane; see `rollhouse_engine`'s methods.
@@ -282,7 +326,7 @@ impl NativeLanes {
     fn note<'py>(&self, py: Python<'py>, lanes: Option<Vec<u32>>, columns: Vec<Noted<'py>>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         match state.inner(py)? {
-            Lanes::Engine(engine) => note(py, engine, lanes.as_deref(), columns),
+            Lanes::Engine(engine, _) => note(py, engine, lanes.as_deref(), columns),
             Lanes::Pool(pool) => {
                 let columns = rows_of(pool.step_columns(), columns)?;
                 let noted = py.detach(|| pool.note(lanes.as_deref(), &columns));
@@ -335,129 +379,38 @@ impl NativeLanes {
     /// Returns the number of lanes that were sent and not received.
     #[getter]
     fn outstanding(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.lock(py)?.outstanding)
+        Ok(self.lock(py)?.outstanding())
     }
 
-    /// Ends open episodes as cancelled and waits until the recording is durable. Closing again does nothing.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// Ends open episodes as cancelled and waits until the recording is durable; `patience` is the seconds that envs of workers
+    /// have to close themselves, None ends workers at once. Closing again does nothing.
+    #[pyo3(signature = (patience=None))]
+    fn close(&self, py: Python<'_>, patience: Option<f64>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         let (inner, recording) = (state.inner.take(), state.recording.take());
         drop(state);
-        let closed = py.detach(|| {
-            let stepped = match inner {
-                Some(Lanes::Engine(engine)) => Closed::Engine(engine.close().map(drop)),
-                Some(Lanes::Pool(pool)) => Closed::Pool(pool.close().map(drop)),
-                None => Closed::Engine(Ok(())),
-            };
-            (stepped, recording.map(Recording::finish).transpose())
+        let (closed, recorded) = py.detach(|| {
+            let closed = inner.map_or(Ok(()), |inner| inner.close(duration(patience)));
+            (closed, recording.map(Recording::finish).transpose())
         });
-        match closed.0 {
-            Closed::Engine(result) => result.map_err(|error| of_step(py, &error.into()))?,
-            Closed::Pool(result) => result.map_err(|error| of_request(py, &error))?,
-        }
-        closed.1.map_err(|error| exception(py, "RecordingError", crate::failure::chain(&error)))?;
+        closed.map_err(|error| match error {
+            CloseError::Engine(error) => of_step(py, &error.into()),
+            CloseError::Pool(error) => of_request(py, &error),
+        })?;
+        recorded.map_err(|error| exception(py, "RecordingError", chain(&error)))?;
         Ok(())
     }
 }
 
-keywords! {
-    /// The lanes that are asked for.
-    struct LanesKeywords {
-        lanes: usize,
-        /// Number of threads that step, the caller's included; None for one per core.
-        threads: Option<usize>,
-        autoreset: String,
-        max_episode_steps: Option<u32>,
-        /// One dict for all lanes or one per lane.
-        options: Vec<Py<PyDict>>,
-        copy: bool,
-        show_valid: String,
-        raise_on_loss: bool,
-        statistics: bool,
-        convert: Py<PyAny>,
-        /// The folder to record into.
-        data: Option<PathBuf>,
-        /// Which episodes are recorded, in the words of the command line.
-        record: String,
-        /// What is noted of each step beside that.
-        step_columns: Vec<Declared>,
-    }
-}
-
-/// The result of closing.
-enum Closed {
-    Engine(Result<(), Refused>),
-    Pool(Result<(), RequestError>),
-}
-
 impl NativeLanes {
-    /// Makes the arrays over the memory of lanes, which are those of `spec`.
-    pub(crate) fn of(
-        py: Python<'_>,
-        spec: &EnvSpec,
-        inner: Lanes,
-        rules: Rules,
-        convert: Py<PyAny>,
-        recording: Option<Recording>,
-    ) -> PyResult<Self> {
-        let lanes = inner.count();
-        let row_shape = |dtype, shape: &[usize]| {
-            let what = || format!("env {} has columns of {} axes", spec.id, shape.len());
-            RowShape::new(dtype, shape).ok_or_else(|| PyValueError::new_err(what()))
-        };
-        let of_space = |space: &Space| {
-            let bits = matches!(space, Space::Box(space) if space.choices);
-            Ok(row_shape(space.dtype(), space.shape())?.of_bits(bits).of_own(space.own()))
-        };
-        let channels = Channel::all(&spec.info_channels, |ColumnSpec { dtype, shape, role, .. }| {
-            // As Gymnasium's own envs give masks.
-            Ok(row_shape(*dtype, shape)?.of_bits(*role == Role::ActionMask))
-        })?;
-        let nodes = inner.placements().into_iter().map(|(node, ..)| node).collect();
-        let made = Self {
-            lanes,
-            action: row_shape(spec.action_space.dtype(), spec.action_space.shape())?,
-            narrow: matches!(
-                &spec.action_space,
-                Space::Box(space) if space.own.is_some() || space.parts.is_some()
-            ),
-            convert,
-            rules,
-            shapes: Shapes {
-                obs: ObsShape::new(&spec.observation_space, of_space)?,
-                channels,
-                further: FurtherInfos::of(&spec.info_channels),
-            },
-            home: Home::here(),
-            report: OnceLock::new(),
-            attended: Attended::new(LanesState {
-                memory: KeepAlive::new(py, inner.memory())?,
-                in_place: inner.is_in_place(),
-                views: [None, None],
-                every_row: every_row(py, lanes)?,
-                outstanding: 0,
-                lost: Vec::new(),
-                losses: Vec::new(),
-                reasons: Vec::new(),
-                endings: Endings::default(),
-                statistics: rules.statistics.then(|| EpisodeStatistics::of(lanes)),
-                cost: Cost::new(inner.waits()),
-                recording,
-                nodes,
-                inner: Some(inner),
-            }),
-        };
-        if let Some(recording) = &made.attended.lock_last().recording {
-            recording.attend(&made.attended);
-        }
-        Ok(made)
-    }
-
     /// Takes the lanes out, for one who goes on with them: here they are closed then.
     pub(crate) fn take_lanes(&self, py: Python<'_>) -> PyResult<Lanes> {
         let mut state = self.lock(py)?;
         state.refuse_outstanding(py)?;
-        state.inner(py)?;
+        if let Lanes::Engine(_, Some(_)) = state.inner(py)? {
+            let message = "lanes in worker processes of this one play by no policy; a cluster's nodes play them";
+            return Err(exception(py, "UnsupportedError", message.to_owned()));
+        }
         state.inner.take().ok_or_else(|| lanes_state::closed(py))
     }
 
@@ -468,10 +421,7 @@ impl NativeLanes {
 
     #[inline]
     fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, LanesState>> {
-        if !self.home.is_here() {
-            let message = "made in another process, of which this is a forked child; make another one here";
-            return Err(exception(py, "ForkedError", message.to_owned()));
-        }
+        self.home.check(py)?;
         one_at_a_time(self.attended.try_lock())
     }
 
@@ -490,7 +440,7 @@ impl NativeLanes {
         if self.narrow || !self.put_actions(&mut state, actions)? {
             // Converting runs code of the caller's, which may come back here.
             drop(state);
-            let converted = self.convert.bind(py).call1((actions, self.lanes))?;
+            let converted = self.converted(actions, self.lanes)?;
             state = self.lock(py)?;
             if !self.put_actions(&mut state, &converted)? {
                 return Err(PyRuntimeError::new_err("actions were not converted to the column's type"));
@@ -506,6 +456,14 @@ impl NativeLanes {
     #[cold]
     fn report_news(&self, py: Python<'_>) -> PyResult<()> {
         self.report.get().map_or(Ok(()), |report| report.call0(py).map(drop))
+    }
+
+    /// Returns actions of so many lanes as an array of the column's type.
+    fn converted<'py>(&self, actions: &Bound<'py, PyAny>, lanes: usize) -> PyResult<Bound<'py, PyAny>> {
+        match &self.convert {
+            Some(convert) => convert.bind(actions.py()).call1((actions, lanes)),
+            None => Ok(actions.clone()),
+        }
     }
 
     /// Copies actions of exactly the column's shape and type. Returns false if they are anything else.
@@ -530,16 +488,13 @@ impl Drop for NativeLanes {
             let mut state = self.attended.lock_last();
             (state.inner.take(), state.recording.take())
         };
-        match (inner, recording) {
-            (Some(Lanes::Engine(engine)), Some(recording)) => {
-                // Nobody is left to be told of errors.
-                let _closed = engine.close();
-                let _finished = recording.finish();
+        // Nobody is left to be told of errors.
+        match inner {
+            Some(inner) if recording.is_some() || inner.has_workers() => {
+                let _closed = inner.close(None);
             }
-            (inner, _) => drop(inner),
+            inner => drop(inner),
         }
+        let _finished = recording.map(Recording::finish);
     }
 }
-
-/// Seconds between two looks whether Ctrl-C was pressed.
-const LOOK_FOR_SIGNALS: f64 = 0.05;

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::prelude::*;
 
+use crate::failure::exception;
+
 /// Number of forks between the process that loaded this module and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
@@ -37,5 +39,15 @@ impl Home {
     #[inline]
     pub(crate) fn is_here(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
+    }
+
+    /// Raises `ForkedError` in a child of that process.
+    #[inline]
+    pub(crate) fn check(self, py: Python<'_>) -> PyResult<()> {
+        if self.is_here() {
+            return Ok(());
+        }
+        let message = "made in another process, of which this is a forked child; make another one here";
+        Err(exception(py, "ForkedError", message.to_owned()))
     }
 }

@@ -8,14 +8,14 @@ use pyo3::types::PyDict;
 
 /// Declares a struct of keyword arguments, each of which has to be given by the field's name.
 macro_rules! keywords {
-    ($(#[$of_struct:meta])* struct $name:ident { $($(#[$of_field:meta])* $field:ident: $type:ty,)* }) => {
+    ($(#[$of_struct:meta])* $vis:vis struct $name:ident { $($(#[$of_field:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$of_struct])*
-        struct $name {
+        $vis struct $name {
             $($(#[$of_field])* $field: $type,)*
         }
 
         impl $name {
-            fn of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+            $vis fn of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
                 let given = crate::keywords::Keywords::of(given, &[$(stringify!($field)),*])?;
                 Ok(Self { $($field: given.value(stringify!($field))?,)* })
             }

@@ -5,15 +5,23 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_client::{Pool, StepError, Transport};
+use rollhouse_client::{Pool, RequestError, StepError, Transport};
 use rollhouse_core::{ColumnMut, ColumnRef, Outcome};
-use rollhouse_engine::{Engine, Frame, Received, Reset};
+use rollhouse_engine::{Engine, Frame, Received, Reset, StepError as Refused};
+use rollhouse_host::OwnWorkers;
 
 /// An engine or a pool. Both have the same rules; errors that only a pool can meet are its own.
 #[derive(Debug)]
 pub(crate) enum Lanes {
-    Engine(Box<Engine>),
+    /// An engine, and the worker processes that step its lanes if they are not stepped in this one.
+    Engine(Box<Engine>, Option<OwnWorkers>),
     Pool(Box<Pool>),
+}
+
+/// The reason why lanes did not close.
+pub(crate) enum CloseError {
+    Engine(Refused),
+    Pool(RequestError),
 }
 
 /// The place of a session: its node, first lane, lane after the last, and the transport by which it is stepped.
@@ -23,7 +31,7 @@ impl Lanes {
     /// Returns the number of lanes.
     pub(crate) fn count(&self) -> usize {
         match self {
-            Self::Engine(engine) => engine.lanes(),
+            Self::Engine(engine, _) => engine.lanes(),
             Self::Pool(pool) => pool.lanes(),
         }
     }
@@ -31,7 +39,7 @@ impl Lanes {
     /// Returns the number of threads of this process that step.
     pub(crate) fn threads(&self) -> usize {
         match self {
-            Self::Engine(engine) => engine.threads(),
+            Self::Engine(engine, _) => engine.threads(),
             Self::Pool(_) => 0,
         }
     }
@@ -39,7 +47,7 @@ impl Lanes {
     /// Returns whether stepping waits for other threads or processes.
     pub(crate) fn waits(&self) -> bool {
         match self {
-            Self::Engine(engine) => engine.threads() > 1,
+            Self::Engine(engine, _) => engine.threads() > 1,
             Self::Pool(_) => true,
         }
     }
@@ -57,7 +65,7 @@ impl Lanes {
 
     pub(crate) fn memory(&self) -> Arc<dyn Any + Send + Sync> {
         match self {
-            Self::Engine(engine) => engine.memory(),
+            Self::Engine(engine, _) => engine.memory(),
             Self::Pool(pool) => pool.memory(),
         }
     }
@@ -67,21 +75,21 @@ impl Lanes {
     #[inline]
     pub(crate) fn is_in_place(&self) -> bool {
         match self {
-            Self::Engine(_) => false,
+            Self::Engine(..) => false,
             Self::Pool(pool) => pool.is_in_place(),
         }
     }
 
     pub(crate) fn addresses(&self) -> Range<usize> {
         match self {
-            Self::Engine(engine) => engine.addresses(),
+            Self::Engine(engine, _) => engine.addresses(),
             Self::Pool(pool) => pool.addresses(),
         }
     }
 
     pub(crate) fn reset(&mut self, reset: &Reset) -> Result<(), StepError> {
         match self {
-            Self::Engine(engine) => Ok(engine.reset(reset).map(drop)?),
+            Self::Engine(engine, _) => Ok(engine.reset(reset).map(drop)?),
             Self::Pool(pool) => pool.reset(reset).map(drop),
         }
     }
@@ -89,24 +97,45 @@ impl Lanes {
     #[inline]
     pub(crate) fn actions(&mut self) -> Result<ColumnMut<'_>, StepError> {
         match self {
-            Self::Engine(engine) => Ok(engine.actions()?),
+            Self::Engine(engine, _) => Ok(engine.actions()?),
             Self::Pool(pool) => Ok(pool.actions()),
         }
     }
 
-    /// Returns the column of actions, if it is memory that the node reads.
+    /// Returns the column of actions, if it is memory that a node or workers read.
     pub(crate) fn actions_in_place(&mut self) -> Option<ColumnMut<'_>> {
         match self {
             // Between its look at an action and the step others could change it.
-            Self::Engine(_) => None,
+            Self::Engine(_, None) => None,
+            Self::Engine(engine, Some(_)) => engine.actions().ok(),
             Self::Pool(pool) => pool.actions_in_place(),
+        }
+    }
+
+    /// Returns the engine; `None` of a pool.
+    pub(crate) fn engine(&mut self) -> Option<&mut Engine> {
+        match self {
+            Self::Engine(engine, _) => Some(engine),
+            Self::Pool(_) => None,
+        }
+    }
+
+    /// Returns whether worker processes step them.
+    pub(crate) fn has_workers(&self) -> bool {
+        matches!(self, Self::Engine(_, Some(_)))
+    }
+
+    /// Gives the envs of workers what resets are given beside declared options: those that are begun next.
+    pub(crate) fn give(&self, given: Vec<u8>) {
+        if let Self::Engine(_, Some(workers)) = self {
+            workers.set_options(given);
         }
     }
 
     #[inline]
     pub(crate) fn step(&mut self) -> Result<(), StepError> {
         match self {
-            Self::Engine(engine) => Ok(engine.step().map(drop)?),
+            Self::Engine(engine, _) => Ok(engine.step().map(drop)?),
             Self::Pool(pool) => pool.step().map(drop),
         }
     }
@@ -114,31 +143,31 @@ impl Lanes {
     #[inline]
     pub(crate) fn frame(&mut self) -> Result<Frame<'_>, StepError> {
         match self {
-            Self::Engine(engine) => Ok(engine.frame()?),
+            Self::Engine(engine, _) => Ok(engine.frame()?),
             Self::Pool(pool) => pool.frame(),
         }
     }
 
     pub(crate) fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
         match self {
-            Self::Engine(engine) => Ok(engine.send(lanes, actions)?),
+            Self::Engine(engine, _) => Ok(engine.send(lanes, actions)?),
             Self::Pool(pool) => pool.send(lanes, actions),
         }
     }
 
     pub(crate) fn recv(&mut self, min: usize, timeout: Duration) -> Result<Received, StepError> {
         match self {
-            Self::Engine(engine) => Ok(engine.recv(min, timeout)?),
+            Self::Engine(engine, _) => Ok(engine.recv(min, timeout)?),
             Self::Pool(pool) => pool.recv(min, timeout),
         }
     }
 
-    /// Returns the number of lanes that were sent and not received, where that is not what the sender has counted:
-    /// lanes that a node refused are not outstanding any more. `None` if the count holds.
-    pub(crate) fn outstanding(&self) -> Option<usize> {
+    /// Returns the number of lanes that were sent and not received.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> usize {
         match self {
-            Self::Engine(_) => None,
-            Self::Pool(pool) => Some(pool.outstanding()),
+            Self::Engine(engine, _) => engine.outstanding(),
+            Self::Pool(pool) => pool.outstanding(),
         }
     }
 
@@ -146,7 +175,7 @@ impl Lanes {
     #[inline]
     pub(crate) fn lost(&self) -> usize {
         match self {
-            Self::Engine(engine) => engine.lost(),
+            Self::Engine(engine, _) => engine.lost(),
             Self::Pool(pool) => pool.lost(),
         }
     }
@@ -154,8 +183,26 @@ impl Lanes {
     /// Returns the word for how a lane was lost; `None` if it is not.
     pub(crate) fn loss(&self, lane: usize) -> Option<&'static str> {
         match self {
-            Self::Engine(engine) => engine.loss(lane).map(|cause| Outcome::Interrupted(cause).word()),
+            Self::Engine(engine, _) => engine.loss(lane).map(|cause| Outcome::Interrupted(cause).word()),
             Self::Pool(pool) => pool.loss(lane).map(Outcome::word),
+        }
+    }
+
+    /// Ends them. The envs of workers have so long to close themselves; `None` ends workers at once.
+    pub(crate) fn close(self, patience: Option<Duration>) -> Result<(), CloseError> {
+        match self {
+            Self::Engine(engine, None) => engine.close().map(drop).map_err(CloseError::Engine),
+            Self::Engine(engine, Some(workers)) => {
+                if patience.is_none() {
+                    // What is under way fails by it, and is not waited for.
+                    workers.end(None);
+                }
+                // It hands over what it has recorded; that lanes are lost is no error.
+                let _closed = engine.close();
+                workers.end(patience);
+                Ok(())
+            }
+            Self::Pool(pool) => pool.close().map(drop).map_err(CloseError::Pool),
         }
     }
 }

@@ -39,10 +39,10 @@ mod rollouts;
 mod spares;
 mod statistics;
 mod views;
+mod waiting;
 mod words;
-mod worker_lanes;
 mod worker_link;
-mod worker_rows;
+mod workers;
 
 use pyo3::prelude::*;
 
@@ -78,9 +78,9 @@ mod _native {
     #[pymodule_export]
     use super::rollouts::{NativeRollouts, NativeUpdate};
     #[pymodule_export]
-    use super::worker_lanes::WorkerLanes;
-    #[pymodule_export]
     use super::worker_link::WorkerLink;
+    #[pymodule_export]
+    use super::workers::NativeWorkers;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -62,7 +62,7 @@ impl NativeRollouts {
         let options = RolloutsOptions { steps, staleness, seed, policy, file };
         let taken = lanes.get().take_lanes(py)?;
         let begun = py.detach(|| match taken {
-            Lanes::Engine(engine) => Rollouts::begin(EmbeddedLanes::new(*engine), options),
+            Lanes::Engine(engine, _) => Rollouts::begin(EmbeddedLanes::new(*engine), options),
             Lanes::Pool(pool) => Rollouts::begin(pool.unlooked(), options),
         });
         let inner = begun.map_err(|error| of_rollouts(py, &error))?;

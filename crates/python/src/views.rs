@@ -1,6 +1,7 @@
 //! The arrays that a step returns: views of one slot of the engine's memory, or copies of it.
 
 use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
 use rollhouse_core::{ColumnRef, DType};
 use rollhouse_engine::Frame;
 
@@ -14,6 +15,7 @@ pub(crate) struct Views {
     rewards: Py<PyAny>,
     terminated: Py<PyAny>,
     truncated: Py<PyAny>,
+    reset: Py<PyAny>,
     /// The mask of the rows that are transitions, in memory of its own. [`Views::show`] brings it up to date.
     valid: Py<PyAny>,
 }
@@ -45,6 +47,7 @@ impl Views {
             rewards: view(&double, ColumnRef::F64(frame.rewards()))?,
             terminated: view(&flag, ColumnRef::U8(frame.terminated()))?,
             truncated: view(&flag, ColumnRef::U8(frame.truncated()))?,
+            reset: view(&flag, ColumnRef::U8(frame.reset()))?,
             valid: constant_flags(py, lanes)?.unbind(),
         })
     }
@@ -71,6 +74,13 @@ impl Views {
                 valid
             }),
         })
+    }
+
+    /// Returns the views as they are: a list of the observation's columns, rewards and flags.
+    pub(crate) fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let obs = PyList::new(py, self.obs.iter().flatten())?.into_any().unbind();
+        let rest = [&self.rewards, &self.terminated, &self.truncated, &self.reset];
+        PyTuple::new(py, std::iter::once(&obs).chain(rest).collect::<Vec<_>>())
     }
 
     /// Returns the view of the observations of `frame`, which lies in this slot; a dict of several is a fresh one, and so are

@@ -41,7 +41,7 @@ def test_arguments_of_an_env_stand_by_name_or_in_env_kwargs() -> None:
 def test_workers_have_a_name_in_ps() -> None:
     with rollhouse.vectorize([CountEnv] * 4, workers=2) as envs:
         envs.reset(seed=0)
-        ids = envs._crew.lanes.process_ids()
+        ids = envs._crew.workers.process_ids()
         names = sorted(Path(f"/proc/{id}/comm").read_text().strip() for id in ids)
         assert names == ["rollhouse 0-1", "rollhouse 2-3"]
 

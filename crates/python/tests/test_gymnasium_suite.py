@@ -3,7 +3,8 @@
 They are part of none of Gymnasium's packages. ``ROLLHOUSE_GYMNASIUM_SOURCE`` names a folder with a source tree of the
 installed version, or one with such trees in folders named by version. Where it is not set, ``cargo xtask test --all``
 gets the tree of that version from Gymnasium's repository; without a network the suite is skipped. What of it is not
-run, and why, stands in one table, ``gymnasium_suite/skips.py``.
+run, and why, stands in one table, ``gymnasium_suite/skips.py``. Against lanes on a node all of it is run, with ``--all``
+alone, and what that table names has to fail.
 """
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
 import pytest
+from local_cluster import LocalCluster, rollhouse_program
+from python_nodes import python_settings, search_path
 
 FOLDERS = ("tests/vector", "tests/wrappers/vector")
 REPOSITORY = "https://github.com/Farama-Foundation/Gymnasium"
+SUITE = Path(__file__).parent / "gymnasium_suite"
+CONNECTED = {"cluster": "cluster_url", "nodes": "node"}
+"""The fixtures that give the connection strings of what is tested on a cluster."""
+
 CLONES = Path(__file__).parents[3] / "target" / "python" / "gymnasium-source"
 
 
@@ -53,16 +61,29 @@ def clone() -> Path:
     return folder
 
 
-@pytest.mark.parametrize("which", ["embedded", "hosted", "cluster"])
+@pytest.fixture
+def node(source: Path, tmp_path: Path) -> Iterator[str]:
+    """The connection string of a cluster of one node, whose workers find the functions that Gymnasium's tests make envs by."""
+    if not os.environ.get("ROLLHOUSE_TEST_ALL"):
+        pytest.skip("each of these tests starts processes on a node: minutes of them run with `--all`")
+    settings, variables = python_settings("sent_functions", workers="1"), {"one": search_path(SUITE, source)}
+    cluster = LocalCluster(tmp_path, rollhouse_program(), settings, variables, names=("one",))
+    try:
+        yield cluster.url
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize("which", ["embedded", "hosted", "cluster", "nodes"])
 def test_the_tests_of_gymnasium_pass(
     which: str, source: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     # Some of these tests write where they are run, and beside them the package would hide the one that is installed.
     shutil.copytree(source / "tests", tmp_path / "tests")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "gymnasium_suite")}
+    environment = {**os.environ, "PYTHONPATH": str(SUITE)}
     environment |= {"ROLLHOUSE_SUITE_CLASS": which, "SDL_VIDEODRIVER": "dummy"}
-    if which == "cluster":
-        environment["ROLLHOUSE_SUITE_CONNECT"] = request.getfixturevalue("cluster_url")
+    if which in CONNECTED:
+        environment["ROLLHOUSE_SUITE_CONNECT"] = request.getfixturevalue(CONNECTED[which])
     line = [sys.executable, "-m", "pytest", "-q", "-rs", "--disable-warnings", "-p", "repointed", "-p", "no:cacheprovider"]
     line += [f"--rootdir={tmp_path}", *FOLDERS]
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1800)

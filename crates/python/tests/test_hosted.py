@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from functools import partial
 from multiprocessing import TimeoutError as CallTimeout
 from typing import Any
@@ -359,12 +360,35 @@ def test_env_fns_that_cannot_make_envs_are_told_with_lane_and_reason() -> None:
     assert lost.value.outcome == "hung"
 
 
+def _answers_late() -> gymnasium.Env:
+    from rollhouse.worker_program import LaneWorker
+
+    work = LaneWorker.work
+
+    def slowly(self: LaneWorker, number: int, payload: bytes) -> bytes:
+        answer = work(self, number, payload)
+        time.sleep(0.3)
+        return answer
+
+    LaneWorker.work = slowly  # type: ignore[method-assign]
+    return gymnasium.make("CartPole-v1")
+
+
+def test_a_call_waits_for_the_answer_of_a_worker_whose_rows_are_there() -> None:
+    # Symptom: on a busy machine `get_attr` after a step raised RuntimeError, "worker 0 is not idle". Cause: rows are taken as soon as
+    # they are there, before their worker has answered. Fix: calls wait until no worker has anything to do.
+    with rollhouse.vectorize([_answers_late], workers=1) as envs:
+        envs.reset(seed=1)
+        envs.step(np.array([0]))
+        assert envs.get_attr("render_mode") == (None,)
+
+
 def test_lanes_of_one_function_have_one_worker_until_the_others_are_needed() -> None:
     for need in (lambda envs: envs.reset(seed=1), lambda envs: envs.get_attr("spec")):
         envs = rollhouse.vectorize([CountEnv] * 4, workers=4)
-        assert len(envs._crew.lanes.process_ids()) == 1
+        assert len(envs._crew.workers.process_ids()) == 1
         need(envs)
-        assert len(set(envs._crew.lanes.process_ids())) == 4
+        assert len(set(envs._crew.workers.process_ids())) == 4
         envs.close()
     unused = rollhouse.vectorize([CountEnv] * 4, workers=4)
     unused.close()

@@ -47,7 +47,7 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
 def test_programs_of_others_step_the_lanes_as_workers_of_its_own_do_and_are_not_ended_by_it(programs: Programs) -> None:
     first, second = programs.start("0"), programs.start("1")
     with rollhouse.vectorize([CountEnv] * 4, workers=2, listen=programs.folder) as envs, rollhouse.vectorize([CountEnv] * 4, workers=2) as own:
-        assert envs._crew.lanes.process_ids() == [first.pid, second.pid]
+        assert envs._crew.workers.process_ids() == [first.pid, second.pid]
         (shown, _), (wanted, _) = envs.reset(seed=3), own.reset(seed=3)
         assert np.array_equal(shown, wanted)
         for _ in range(30):
@@ -72,7 +72,7 @@ def test_the_end_of_such_a_program_costs_its_lanes_alone_and_the_next_one_has_it
         third = programs.start()
         while not (valid := envs.step(actions)[4].get("valid", np.ones(4, bool)))[:2].all():
             assert valid[2:].all()
-        assert envs._crew.lanes.process_ids() == [third.pid, second.pid]
+        assert envs._crew.workers.process_ids() == [third.pid, second.pid]
 
 
 def test_a_program_for_a_place_that_is_taken_is_refused_and_says_so(programs: Programs) -> None:
@@ -82,7 +82,7 @@ def test_a_program_for_a_place_that_is_taken_is_refused_and_says_so(programs: Pr
         late = programs.start("0")
         while late.poll() is None:
             envs.step(np.zeros(2, np.int64))
-            envs._crew.lanes.look_after()
+            envs._crew.workers.look_after()
         assert late.stderr is not None and "another program has its place" in late.stderr.read() and late.returncode == 1
         assert envs._losses.away == {}
 

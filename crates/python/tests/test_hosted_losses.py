@@ -33,7 +33,7 @@ def four(**kwargs: Any) -> rollhouse.HostedVectorEnv:
 
 def workers_of(envs: rollhouse.HostedVectorEnv) -> list[int]:
     """The process ids of its workers."""
-    return envs._crew.lanes.process_ids()
+    return envs._crew.workers.process_ids()
 
 
 def step_until_back(envs: rollhouse.HostedVectorEnv, lane: int) -> list[tuple[Any, ...]]:
@@ -314,7 +314,7 @@ def spoil(seconds: float, seed: int) -> None:
             assert (observations[~valid & ~began, 0] == counts[~valid & ~began]).all()
             counts = observations[:, 0].copy()
             spoiler.know(workers_of(envs))
-            if envs._losses.away and envs._crew.lanes.failed():
+            if envs._losses.away and envs._native.failed():
                 spoiler.now = []
                 envs.close()
                 envs = make()
@@ -350,7 +350,7 @@ def test_workers_and_what_they_started_end_with_a_killed_parent() -> None:
         envs = rollhouse.vectorize([CountEnv] * 3, workers=3)
         envs.reset()
         envs.send([CountEnv.HANG], [0])
-        pids = envs._crew.lanes.process_ids()
+        pids = envs._crew.workers.process_ids()
         os.kill(pids[1], signal.SIGSTOP)
         print(*pids, flush=True)
         time.sleep(1000)

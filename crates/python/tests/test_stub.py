@@ -65,7 +65,7 @@ def test_the_stub_has_what_it_takes(name: str) -> None:
 LANES = {"program": ["none"], "hellos": [b""], "ranges": [(0, 1)], "launches": (1, 1), "timeouts": (None, None), "together": False}
 
 
-@pytest.mark.parametrize("name", ["NativeLanes.__new__", "NativeCluster.__new__", "WorkerLanes.lay_out"])
+@pytest.mark.parametrize("name", ["NativeLanes.__new__", "NativeCluster.__new__", "NativeWorkers.lay_out"])
 def test_the_stub_has_the_keywords_of_what_has_many(name: str) -> None:
     of, _, member = name.partition(".")
     node = defined(defined(STUB.body)[of].body)[member]

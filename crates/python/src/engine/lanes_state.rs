@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use rollhouse_client::StepError;
+use rollhouse_engine::{Engine, Received, StepError as Refused};
 
 use crate::arrays::KeepAlive;
 use crate::attended::HandOver;
@@ -17,6 +20,7 @@ use crate::news::{News, NewsItem};
 use crate::recording::Recording;
 use crate::statistics::EpisodeStatistics;
 use crate::views::Views;
+use crate::waiting::wait;
 use crate::words::{self, Said};
 
 /// The state that changes from call to call.
@@ -30,8 +34,6 @@ pub(crate) struct LanesState {
     pub(crate) views: [Option<Views>; 2],
     /// The mask of an info that every row has.
     pub(crate) every_row: Py<PyAny>,
-    /// Lanes that were sent and not received.
-    pub(crate) outstanding: usize,
     /// Whether each lane is lost, as far as Python was told; empty when none is.
     pub(crate) lost: Vec<bool>,
     /// The word for how each was lost of which Python was not told yet; empty when none is lost.
@@ -48,7 +50,7 @@ pub(crate) struct LanesState {
 
 impl HandOver for LanesState {
     fn hand_over(&mut self, paused: Duration) -> bool {
-        let (Some(Lanes::Engine(engine)), Some(recording)) = (&mut self.inner, &self.recording) else {
+        let (Some(Lanes::Engine(engine, _)), Some(recording)) = (&mut self.inner, &self.recording) else {
             return false;
         };
         // An engine that hangs hands over nothing more.
@@ -75,12 +77,45 @@ impl LanesState {
         }
     }
 
+    /// Returns the engine, whose calls may be begun and waited for.
+    pub(crate) fn engine(&mut self, py: Python<'_>) -> PyResult<&mut Engine> {
+        let whole = || PyRuntimeError::new_err("a pool steps its lanes in one call");
+        self.inner(py)?.engine().ok_or_else(whole)
+    }
+
+    /// Returns the number of lanes that were sent and not received.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> usize {
+        self.inner.as_ref().map_or(0, Lanes::outstanding)
+    }
+
     pub(crate) fn refuse_outstanding(&self, py: Python<'_>) -> PyResult<()> {
-        if self.outstanding == 0 {
+        let outstanding = self.outstanding();
+        if outstanding == 0 {
             return Ok(());
         }
-        let message = format!("{} lanes were sent and have not been received", self.outstanding);
+        let message = format!("{outstanding} lanes were sent and have not been received");
         Err(exception(py, "OutstandingError", message))
+    }
+
+    /// Waits for `least` lanes that were sent. Returns None if they are not done within `timeout` seconds.
+    pub(crate) fn receive(
+        &mut self,
+        py: Python<'_>,
+        least: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Received>> {
+        let inner = self.inner(py)?;
+        let mut received = None;
+        wait(py, timeout, |patience| match inner.recv(least, patience) {
+            Ok(rows) => {
+                received = Some(rows);
+                Ok(true)
+            }
+            Err(StepError::Rules(Refused::TimedOut)) => Ok(false),
+            Err(error) => Err(Python::attach(|py| of_step(py, &error))),
+        })?;
+        Ok(received)
     }
 
     /// Steps, without the interpreter lock when that is worth it.

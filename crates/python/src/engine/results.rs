@@ -3,7 +3,7 @@
 use numpy::PyArray1;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use rollhouse_arena::ObsRefs;
 use rollhouse_core::ColumnData;
 use rollhouse_engine::{Frame, Received};
@@ -120,7 +120,40 @@ impl NativeLanes {
     }
 }
 
+impl NativeLanes {
+    /// Returns rows that were received as they are: lanes, the columns of their observations, rewards and flags.
+    pub(crate) fn columns_of<'py>(&self, py: Python<'py>, rows: &Received) -> PyResult<Bound<'py, PyTuple>> {
+        let count = rows.lanes.len();
+        let obs = self.shapes.obs.columns().zip(&rows.obs);
+        let obs = obs.map(|(shape, column)| shape.copy(py, column.as_ref(), count));
+        let lanes: Vec<i64> = rows.lanes.iter().map(|&lane| i64::from(lane)).collect();
+        let copied = |from: &[u8]| flags(py, count, |flags| flags.copy_from_slice(from));
+        PyTuple::new(
+            py,
+            [
+                PyArray1::from_vec(py, lanes).into_any(),
+                PyList::new(py, obs.collect::<PyResult<Vec<_>>>()?)?.into_any(),
+                PyArray1::from_slice(py, &rows.rewards).into_any(),
+                copied(&rows.terminated)?,
+                copied(&rows.truncated)?,
+                copied(&rows.reset)?,
+            ],
+        )
+    }
+}
+
 impl LanesState {
+    /// Returns views of the newest frame as it is.
+    pub(crate) fn columns<'py>(
+        &mut self,
+        py: Python<'py>,
+        owner: &NativeLanes,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let Some(inner) = &mut self.inner else { return Err(closed(py)) };
+        let frame = inner.frame().map_err(|error| of_step(py, &error))?;
+        views_of(&mut self.views, &self.memory, py, frame, owner)?.columns(py)
+    }
+
     /// Returns why received lanes were lost, by their rows, of those of which it is known.
     fn reasons_of(&self, lanes: &[u32]) -> Said {
         let reason = |(row, lane): (usize, &u32)| {
@@ -132,7 +165,7 @@ impl LanesState {
 
     /// Returns what received lanes say of infos that have no column, by their rows. Nothing is asked while others are under way.
     fn further_of(&mut self, py: Python<'_>, owner: &NativeLanes, received: &Received) -> PyResult<Said> {
-        let (Some(further), 0) = (owner.shapes.further, self.outstanding) else { return Ok(Vec::new()) };
+        let (Some(further), 0) = (owner.shapes.further, self.outstanding()) else { return Ok(Vec::new()) };
         let rows = further.rows(|column| received.infos[column].as_ref());
         let asked: Vec<u32> = rows.iter().map(|&row| received.lanes[row as usize]).collect();
         let said = words::ask(py, self.inner(py)?, &asked, |words| words.infos)?;

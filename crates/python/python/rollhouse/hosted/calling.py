@@ -23,7 +23,7 @@ class Calling(VectorEnv):
 
     call_timeout: float | None
     _crew: Crew
-    _native: _native.WorkerLanes
+    _native: _native.NativeLanes
     _losses: Losses
     _pending: PendingCall
     _methods: list[dict[str, Any]]
@@ -76,7 +76,7 @@ class Calling(VectorEnv):
         self._begin_call("call")
         self._settle()
         self._check_none_outstanding()
-        return self._native.call_lane(lane, method, payload)
+        return self._native.call(lane, method, payload)
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         self.call_async(name, *args, **kwargs)
@@ -99,12 +99,14 @@ class Calling(VectorEnv):
         self._settle()
         self._check_none_outstanding()
         self._launch_rest()
+        # Rows are taken before their worker has answered.
+        self._crew.workers.quiet(self.call_timeout)
         # A worker may have ended since it was last asked for anything.
         self._losses.still_away(())
         self._losses.look(self._all_lanes)
         if self._losses.away:
             raise self._losses.absence(sorted(self._losses.away))
-        self._native.call(list(payloads), self.call_timeout)
+        self._crew.workers.call(list(payloads), self.call_timeout)
         self._pending.name = "call"
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -116,7 +118,7 @@ class Calling(VectorEnv):
             Exception: The exception of the first lane whose env failed. No lane is lost by that.
         """
         self._end_call("call")
-        answers = self._native.answers(timeout)
+        answers = self._crew.workers.answers(timeout)
         if answers is None:
             raise self._pending.timed_out(timeout)
         self._pending.name = None

@@ -73,7 +73,7 @@ class Crew:
     """The workers, and the lanes that each of them has: ranges of nearly equal length, in order.
 
     Attributes:
-        lanes: The native half: an engine whose lanes the workers step.
+        workers: The native half of the processes.
         ranges: Per worker, (first lane, lane after the last).
         launched: Number of workers that have been started, which are the first ones.
     """
@@ -119,7 +119,7 @@ class Crew:
         ]
         self._given_up = "was killed" if listen is None else "was disconnected"
         self.launched = 1 if alike and listen is None else workers
-        self.lanes = _native.WorkerLanes(
+        self.workers = _native.NativeWorkers(
             _program(python) if listen is None else os.fspath(listen),
             hellos,
             self.ranges,
@@ -145,18 +145,18 @@ class Crew:
         raises as ``describe``; called once."""
         rest = range(self.launched, len(self.ranges))
         self.launched = len(self.ranges)
-        self.lanes.launch_all()
+        self.workers.launch_all()
         for lane, made in enumerate(self._made(rest), self.ranges[rest.start][0]):
             check(lane, made)
         self._greet(rest)
 
     def _made(self, workers: range) -> list[tuple[Any, ...]]:
-        lost = self.lanes.made()
+        lost = self.workers.made()
         if lost is not None:
             raise self.loss(*lost)
         lanes = []
         for index in workers:
-            made, value = pickle.loads(self.lanes.answer(index))
+            made, value = pickle.loads(self.workers.answer(index))
             if made == "raised":
                 error, text = value
                 mine = tuple(range(*self.ranges[index]))
@@ -189,25 +189,30 @@ class Crew:
 
     def set_up(
         self, observation: Layout, action: Layout, infos: list[tuple[str, str, list[int]]], **options: Any
-    ) -> None:
-        """Lays out the lanes' records and gives them to the workers that are launched; blocks until those have them.
+    ) -> _native.NativeLanes:
+        """Makes the lanes, whose records it gives to the workers that are launched; blocks until those have them. Returns them.
 
         Args:
             observation, action: The layouts of the spaces.
             infos: Name, dtype and shape of the infos that are recorded.
-            **options: Further arguments of ``WorkerLanes.lay_out``.
+            **options: Further arguments of ``NativeWorkers.lay_out``.
 
         Raises:
             LaneLostError: A worker died over it.
         """
-        places = self.lanes.lay_out(
+        lanes, places = self.workers.lay_out(
             observation=observation.described(), action=action.described(), infos=infos, **options
         )
         told = {"observation": observation.space, "action": action.space, "infos": infos}
         self._setups = [dump({**told, "record": record}) for record in places]
-        self._greet(range(self.launched))
+        try:
+            self._greet(range(self.launched))
+        except BaseException:
+            lanes.close()
+            raise
+        return lanes
 
     def _greet(self, workers: range) -> None:
-        lost = self.lanes.greet([(index, self._setups[index]) for index in workers])
+        lost = self.workers.greet([(index, self._setups[index]) for index in workers])
         if lost is not None:
             raise self.loss(*lost)

@@ -146,7 +146,6 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
             together=self._together is not None,
             listen=listen,
         )
-        self._native = self._crew.lanes
         try:
             lanes = self._crew.describe()
             if self._together is not None:
@@ -188,14 +187,16 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
             self._set_up(id, lanes[0][5], _data_folder(data) if record else None, every, infos, given)
         except BaseException:
             self.closed = True
-            self._native.close(None)
+            if hasattr(self, "_native"):
+                self._native.close()
+            self._crew.workers.close(None)
             raise
         self.copy = bool(copy)
         self._show_valid = show_valid(info_layout, valid)
         self.observation_mode = observation_mode
         self._actions = Actions(self.single_action_space, self.action_space, self.num_envs)
         self._action_column = self._native.actions
-        self._losses = Losses(self._crew)
+        self._losses = Losses(self._crew, self._native)
         self._pending = PendingCall()
         self._reader = Reader() if self._together is None else BlockReader(self._crew.ranges)
         self._others: list[list[Any]] = [[None] * self._layout.columns.others for _ in range(self.num_envs)]
@@ -223,7 +224,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
                 if refusal is not None:
                     raise ValueError(f"record: the {name} space {refusal}")
         self._deadline = self.step_timeout
-        self._crew.set_up(
+        self._native = self._crew.set_up(
             self._layout,
             self._action_layout,
             infos,
@@ -239,7 +240,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
             declared=json.dumps(self._declared),
             options=options,
         )
-        place = self._native.place
+        place = self._native.recording
         self._events = Events(self._native, None if place is None else place[0])
         if place is not None:
             folder, run, watch = place
@@ -364,7 +365,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
     def _give_items(self, lanes: list[int], items: list[Any]) -> None:
         """Gives lanes actions that are no columns."""
         for lane, item in zip(lanes, items, strict=True):
-            self._native.set_item(lane, dump(item))
+            self._crew.workers.set_item(lane, dump(item))
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Returns the result of ``step_async``; blocks until all lanes are done.
@@ -389,7 +390,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
 
     def _heard(self, lanes: list[int] | None) -> Said:
         """Returns what lanes said of their last rows, those of ``lanes`` or all."""
-        told = self._native.said(lanes)
+        told = self._crew.workers.said(lanes)
         said = self._reader.read(told) if isinstance(self._reader, BlockReader) else self._reader.read(told, self._others)
         self._notices.unpainted(said)
         return said
@@ -486,7 +487,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
         rows = None
         if self._sent.under_way:
             enough = wanted <= len(absent)
-            rows = self._native.recv(max(1, wanted - len(absent)), 0.0 if enough else timeout)
+            rows = self._native.recv_columns(max(1, wanted - len(absent)), 0.0 if enough else timeout)
             if rows is None and not enough:
                 raise TimeoutError(f"recv: fewer than {wanted} lanes were done within timeout={timeout} s")
         ids = [] if rows is None else rows[0].tolist()
@@ -542,7 +543,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
             self._check_none_outstanding()
         self._losses.recover(lanes, self.reset_timeout)
         self._use_deadline(self.reset_timeout)
-        self._native.said()
+        self._crew.workers.said()
         flags = [] if mask is None else mask.tolist()
         large = {lane: seed for lane, seed in enumerate(seeds) if seed is not None and seed > MAX_SEED}
         small = [None if lane in large else seed for lane, seed in enumerate(seeds)]
@@ -590,13 +591,13 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
         if self._abandoned:
             self._native.finish()
             self._drop()
-            self._native.quiet()
+            self._crew.workers.quiet()
             self._abandoned = False
 
     def _drop(self) -> None:
         """Waits until all lanes that were sent are done, and drops their results."""
         if self._sent.under_way:
-            self._native.recv(self._sent.under_way)
+            self._native.recv_columns(self._sent.under_way)
         self._sent.clear()
 
     def _check_reset(self, lanes: Iterable[int]) -> None:
@@ -628,8 +629,8 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
             if not terminate:
                 self._native.finish(timeout)
                 left = self._sent.under_way
-                over = left == 0 or self._native.recv(left, timeout) is not None
-                terminate = not (over and self._native.quiet(timeout))
+                over = left == 0 or self._native.recv_columns(left, timeout) is not None
+                terminate = not (over and self._crew.workers.quiet(timeout))
         finally:
             try:
                 self._native.close(None if terminate else timeout or CLOSE_TIMEOUT)
@@ -637,7 +638,7 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
                 if self.recording is not None:
                     self.recording._close()
             # Views of the memory that were handed out keep it; nothing else does.
-            del self._native, self._crew.lanes, self._losses, self._action_column
+            del self._native, self._crew.workers, self._losses, self._action_column
             self.__dict__.pop("_frame", None)
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rollhouse import _native
 from rollhouse.errors import LaneLostError
 from rollhouse.hosted.crew import Crew
 
@@ -37,9 +38,9 @@ class Losses:
         away: The reason for each lane that had no env when rows were last delivered.
     """
 
-    def __init__(self, crew: Crew):
+    def __init__(self, crew: Crew, lanes: _native.NativeLanes):
         self.away: dict[int, Loss] = {}
-        self._lanes = crew.lanes
+        self._lanes, self._processes = lanes, crew.workers
         self._workers = {lane: range(*lanes) for lanes in crew.ranges for lane in range(*lanes)}
 
     def look(self, lanes: Iterable[int]) -> dict[int, Loss]:
@@ -52,7 +53,7 @@ class Losses:
         return told
 
     def _why(self, lane: int) -> Loss:
-        hung, detail, said = self._lanes.why(lane)
+        hung, detail, said = self._processes.why(lane)
         if said:
             error, trace = pickle.loads(said)
             return Loss("crashed", f"its env raised {type(error).__name__}: {error}", error, trace)
@@ -71,7 +72,7 @@ class Losses:
         while missing := self.still_away(lanes):
             if missing <= set(self._lanes.failed()) or (deadline is not None and time.monotonic() >= deadline):
                 break
-            self._lanes.look_after()
+            self._processes.look_after()
         # Whoever resets a lane gives up the episode it had: a loss that was not told is not told any more.
         for lane in missing:
             self.away.setdefault(lane, self._why(lane))
