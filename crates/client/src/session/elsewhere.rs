@@ -40,6 +40,8 @@ impl Session {
     /// anew.
     pub(super) fn settle(&mut self, now: Duration, reset: bool) -> SessionAction {
         match &mut self.state {
+            // It leaves with its request, if that is carried on: the caller may wait for another one, or for none.
+            Stage::Leaving if self.request.is_some() => SessionAction::Done(Ok(())),
             Stage::Resting | Stage::Leaving => {
                 if !self.can_leave(now) {
                     self.state = Stage::Resting;
@@ -128,8 +130,9 @@ impl Session {
             self.state = Stage::Resting;
             return if self.request.is_some() { self.begin(now) } else { SessionAction::Done(Ok(())) };
         };
-        self.cut = cut;
         let left = matches!(self.state, Stage::Leaving) && self.request.is_none();
+        // That lanes were lost was reported before they began anew for nobody's request.
+        self.cut = if left || self.request.is_some() { cut } else { Vec::new() };
         self.state = Stage::Resuming { past, part: None };
         // Who leaves a node is told of its past by the next request, if none is under way.
         if left { SessionAction::Done(Ok(())) } else { self.resume(now) }
@@ -174,12 +177,7 @@ impl Session {
         }
         let Some(columns) = self.log.as_ref().and_then(|log| past.next(log)) else {
             self.state = Stage::Resting;
-            if self.request.is_some() {
-                return self.begin(now);
-            }
-            // That they were lost was reported before they began anew.
-            self.cut.clear();
-            return SessionAction::Done(Ok(()));
+            return if self.request.is_some() { self.begin(now) } else { SessionAction::Done(Ok(())) };
         };
         let exchange = self.exchange(now, Patience::until_told(self.silence(), self.jitter()));
         let action = exchange.action();
