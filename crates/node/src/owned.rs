@@ -47,7 +47,7 @@ use answers::LastAnswer;
 use recording::Recording;
 use sending::{Sent, Wanted};
 
-pub(crate) use memory::MemoryFault;
+pub use memory::MemoryFault;
 pub(crate) use recording::RecordingWatch;
 pub(crate) use request::check_header;
 pub use request::{FrameRequest, RequestFault, Unanswered};
