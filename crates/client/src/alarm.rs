@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// armed again only when it goes off or is needed sooner: to arm and disarm one for each wait costs more than most
 /// steps.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm {
+pub struct Alarm {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 

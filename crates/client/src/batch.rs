@@ -12,7 +12,7 @@ use rollhouse_engine::Fragment;
 use rollhouse_wire::BatchPlaces;
 
 /// The batch of a pool. Two slots alternate, so a frame stays as it is until the second next one is written.
-pub(crate) struct Batch {
+pub struct Batch {
     arena: Arena,
     share: Share,
     lanes: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Batch {
 /// The next frame, while answers are written into it. It is begun by the first answer that comes, so that a request
 /// that every session refuses leaves the newest frame as it is. The exchanges of all sessions share it and run on one
 /// thread, so the lock is never contended.
-pub(crate) struct Target<'a> {
+pub struct Target<'a> {
     turn: Mutex<Turn<'a>>,
 }
 
@@ -32,7 +32,10 @@ struct Turn<'a> {
 
 impl Batch {
     /// Allocates room for `lanes` rows.
-    pub(crate) fn new(spec: &EnvSpec, lanes: usize, same_step: bool) -> Result<Self, ArenaError> {
+    ///
+    /// # Errors
+    /// If there is no memory left, or they are too many.
+    pub fn new(spec: &EnvSpec, lanes: usize, same_step: bool) -> Result<Self, ArenaError> {
         let columns = BatchColumns::of(spec, same_step);
         let (arena, mut shares) =
             Arena::on_heap(&columns, lanes, std::slice::from_ref(&(0..lanes)), Patience::NONE)?;
@@ -51,7 +54,7 @@ impl Batch {
     }
 
     /// Returns the newest frame.
-    pub(crate) fn frame(&mut self) -> Frame<'_> {
+    pub fn frame(&mut self) -> Frame<'_> {
         self.settle();
         self.arena.frame()
     }
@@ -65,7 +68,7 @@ impl Batch {
     }
 
     /// Returns the next frame. If it was begun, it is the newest one when this is dropped.
-    pub(crate) fn next(&mut self) -> Target<'_> {
+    pub fn next_frame(&mut self) -> Target<'_> {
         self.settle();
         let unbegun = Some((&mut self.arena, &mut self.share));
         Target { turn: Mutex::new(Turn { unbegun, rows: None }) }

@@ -80,7 +80,7 @@ impl Commander {
         loop {
             let node = site.session.grant().node.clone();
             let done = match site.link.rings() {
-                Some(rings) => self.exchange(&mut Carrier::Rings(rings), of, asked, &mut answers).await,
+                Some(rings) => self.exchange(&mut Channel::Rings(rings), of, asked, &mut answers).await,
                 None => {
                     let grant = site.session.grant();
                     self.exchange_on_stream(network, (pool, of), grant, asked, &mut answers).await
@@ -118,7 +118,7 @@ impl Commander {
         answers: &mut Vec<Envelope>,
     ) -> Result<(), Trouble> {
         let mut stream = self.stream(network, (pool, of), grant).await?;
-        let done = self.exchange(&mut Carrier::Stream(&mut stream), of, asked, answers).await;
+        let done = self.exchange(&mut Channel::Stream(&mut stream), of, asked, answers).await;
         match &done {
             Ok(()) => self.stream = Some(stream),
             Err(Trouble::Malformed(what)) => stream.connection.close(CloseCode::Malformed, what),
@@ -130,7 +130,7 @@ impl Commander {
     /// Sends those of `asked` that have no answer yet, and reads their answers.
     async fn exchange(
         &mut self,
-        carrier: &mut Carrier<'_>,
+        carrier: &mut Channel<'_>,
         of: CallId,
         asked: &Commands,
         answers: &mut Vec<Envelope>,
@@ -197,13 +197,13 @@ impl Commander {
 }
 
 /// What carries commands to a session, and their answers back.
-enum Carrier<'a> {
+enum Channel<'a> {
     Stream(&'a mut CommandStream),
     /// The rings of its memory.
     Rings(&'a mut MemoryLink),
 }
 
-impl Carrier<'_> {
+impl Channel<'_> {
     /// Returns whether answers that an earlier call did not wait for may come first: a stream ends with its call.
     const fn has_old_answers(&self) -> bool {
         matches!(self, Self::Rings(_))

@@ -249,9 +249,8 @@ impl AsyncPool {
     /// Gives the options of a reset to the lanes of sessions that are attached by memory, where a reset carries none.
     pub(crate) async fn give_options(&mut self, reset: &Reset) -> Result<(), StepError> {
         // Those that are not attached yet would be when they are reset.
-        let Self { sessions, cluster, start, .. } = self;
-        let (network, start) = (cluster.network(), *start);
-        let parts = sessions.iter_mut().map(|site| Box::pin(site.attach_early(network, start)) as Part<'_>);
+        let Self { sessions, carrier, .. } = self;
+        let parts = sessions.iter_mut().map(|site| Box::pin(site.attach_early(carrier)) as Part<'_>);
         run_together(parts.collect(), || false).await;
         let part = |values: &Vec<OptionValue>, own: &Range<usize>| {
             if values.len() == 1 { values.clone() } else { values[own.clone()].to_vec() }
@@ -343,10 +342,10 @@ impl AsyncPool {
         effect: Effect,
         asked: Vec<Commands>,
     ) -> Result<Vec<Vec<Envelope>>, MethodError> {
-        let clock = self.clock();
+        let deadline = self.deadline();
         let (after, pool) = (self.timeout(), self.id());
-        let Self { sessions, commanders, cluster, recipe, .. } = self;
-        let network = cluster.network();
+        let Self { sessions, commanders, carrier, recipe, .. } = self;
+        let network = carrier.network();
         let recorded = recipe.open.settings.record != RecordRule::None;
         // What a call does is put back into the log by who knows what was called.
         let forgets = match effect {
@@ -374,7 +373,7 @@ impl AsyncPool {
                     }
                     (None, _) => {
                         let answers = commander.ask(network, (pool, call), site, &asked);
-                        let answers = tokio::time::timeout_at(clock.deadline, answers).await;
+                        let answers = tokio::time::timeout_at(deadline, answers).await;
                         answers.unwrap_or_else(|_| Err(MethodError::TimedOut(site.session.unanswered(after))))
                     }
                 });

@@ -12,14 +12,14 @@ use rollhouse_arena::Frame;
 use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef};
 use rollhouse_engine::{BadAction, Received, StepError as Rules};
 use rollhouse_wire::{FrameHeader, FrameLayout, LostLane, Notes};
-use tokio::time::Instant;
 
+use crate::carrier::Carrier;
 use crate::error::StepError;
 use crate::join::{Part, run_together};
 use crate::link::RowsOf;
 use crate::log::LaneFlags;
 use crate::pool::AsyncPool;
-use crate::pool_session::{Clock, PoolSession, Way};
+use crate::pool_session::{PoolSession, Way};
 use crate::session::{Answered, Trouble};
 use crate::under_way::{FirstDone, Ready, SendRequest, SessionQueue};
 
@@ -29,8 +29,8 @@ impl AsyncPool {
     /// # Errors
     /// See [`StepError`]; nothing is sent then.
     pub async fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
-        let clock = self.clock();
-        self.settle_sessions(clock, false).await;
+        let deadline = self.deadline();
+        self.settle_sessions(deadline, false).await;
         self.refuse_send(lanes, actions)?;
         if self.first_done.is_none() {
             // Rows of lanes that are lost meanwhile show what the last whole batch did.
@@ -96,15 +96,12 @@ impl AsyncPool {
 
     /// Carries on with all that is under way, until all of it is done or that many lanes are ready.
     async fn work(&mut self, wanted: usize) {
-        let Self { sessions, batch, cluster, first_done, kind, start, .. } = self;
+        let Self { sessions, batch, carrier, first_done, kind, .. } = self;
         let Some(FirstDone { queues, ready, wanted: usual, .. }) = first_done else { return };
         let (ready, busy) = (&*ready, queues.iter().filter(|queue| !queue.is_idle()).count());
         let receiving = Receiving {
             // How long is waited is decided by who receives.
-            way: Way {
-                network: cluster.network(),
-                clock: Clock { start: *start, deadline: Instant::now() + PATIENCE },
-            },
+            way: Way { carrier, deadline: carrier.now() + PATIENCE },
             frame: batch.frame(),
             layout: &kind.layout,
             bools: &kind.bools,
@@ -188,26 +185,37 @@ impl AsyncPool {
 }
 
 /// The state that all sessions share which work at one time.
-struct Receiving<'a> {
-    way: Way<'a>,
-    frame: Frame<'a>,
-    layout: &'a FrameLayout,
-    bools: &'a [usize],
-    same_step: bool,
-    ready: &'a Mutex<Ready>,
+pub struct Receiving<'a, C: Carrier> {
+    /// The surroundings of their requests.
+    pub way: Way<'a, C>,
+    /// The last whole batch, which lanes that are lost meanwhile show.
+    pub frame: Frame<'a>,
+    /// The layout of their columns.
+    pub layout: &'a FrameLayout,
+    /// Indices of the observation's columns that hold booleans.
+    pub bools: &'a [usize],
+    /// Whether rows have last observations.
+    pub same_step: bool,
+    /// Where rows are put.
+    pub ready: &'a Mutex<Ready>,
     /// Number of lanes that are to be ready.
-    wanted: usize,
+    pub wanted: usize,
     /// Number of lanes for which the caller usually waits.
-    usual: usize,
+    pub usual: usize,
     /// Whether all lanes under way are those of one session.
-    alone: bool,
+    pub alone: bool,
 }
 
-impl Receiving<'_> {
+impl<C: Carrier> Receiving<'_, C> {
     /// Steps all lanes that a session has to step, until enough are ready. Cancellation-safe: the next call goes on where
     /// this one was dropped.
-    async fn serve(&self, index: usize, site: &mut PoolSession, queue: &mut SessionQueue) {
+    pub async fn serve(&self, index: usize, site: &mut PoolSession<C>, queue: &mut SessionQueue) {
         loop {
+            if site.session.is_lost() {
+                // As are lanes that no request has named: one that asked for another place would go on with those that were
+                // shown as lost.
+                return self.lose(index, site, queue);
+            }
             if !self.ask(site, queue) {
                 return;
             }
@@ -216,14 +224,14 @@ impl Receiving<'_> {
             let Some(asked) = queue.asked.take() else { return };
             let taken = answered.and_then(|header| {
                 let rows = self.rows(header, site, &asked);
-                rows.map_err(|what| site.distrust(self.way.clock.start.elapsed(), what))
+                rows.map_err(|what| site.distrust(self.way.carrier.now(), what))
             });
             self.deliver(index, site, queue, (&asked, taken));
         }
     }
 
     /// Has a request under way, if lanes wait for one or too few are ready. Returns whether one is.
-    fn ask(&self, site: &mut PoolSession, queue: &mut SessionQueue) -> bool {
+    fn ask(&self, site: &mut PoolSession<C>, queue: &mut SessionQueue) -> bool {
         let min = self.missing();
         if queue.asked.is_some() {
             if queue.is_to_hasten((self.wanted > 0).then_some(min)) {
@@ -236,7 +244,7 @@ impl Receiving<'_> {
         }
         let placed = site.session.grant().incarnation;
         let Some(asked) = queue.ask(self.layout, min, placed) else { return false };
-        site.ask(asked.body(), self.way.clock);
+        site.ask(asked.body(), &self.way);
         true
     }
 
@@ -250,7 +258,7 @@ impl Receiving<'_> {
     fn deliver(
         &self,
         index: usize,
-        site: &mut PoolSession,
+        site: &mut PoolSession<C>,
         queue: &mut SessionQueue,
         (asked, taken): (&SendRequest, Result<(Received, Vec<LostLane>), Trouble>),
     ) {
@@ -265,12 +273,8 @@ impl Receiving<'_> {
                 ready.losses.push((index, losses));
                 return;
             }
-            Err(Trouble::Gone) => {
-                queue.answered(asked, asked.lanes.iter().copied());
-                append(&mut ready.rows, self.rows_of_gone(of_pool(&asked.lanes)));
-                ready.losses.push((index, Vec::new()));
-                return;
-            }
+            // Its rows are made with those of all other lanes of the session.
+            Err(Trouble::Gone) => return,
             Err(Trouble::Refused(refusal)) => StepError::Refused { node: grant.node.clone(), refusal },
             Err(Trouble::TimedOut) => StepError::TimedOut(site.session.unanswered(PATIENCE)),
         };
@@ -282,11 +286,20 @@ impl Receiving<'_> {
         }
     }
 
+    /// Gives up all lanes that a lost session has to step.
+    fn lose(&self, index: usize, site: &PoolSession<C>, queue: &mut SessionQueue) {
+        let first = site.lanes().start as u32;
+        let lanes = queue.take_all().into_iter().map(|lane| first + lane).collect();
+        let mut ready = self.ready.lock();
+        append(&mut ready.rows, self.rows_of_gone(lanes));
+        ready.losses.push((index, Vec::new()));
+    }
+
     /// Returns the rows of an answer.
     fn rows(
         &self,
         header: FrameHeader,
-        site: &mut PoolSession,
+        site: &mut PoolSession<C>,
         asked: &SendRequest,
     ) -> Result<(Received, Vec<LostLane>), String> {
         let session = site.lanes().clone();
@@ -303,13 +316,13 @@ impl Receiving<'_> {
     }
 
     /// Keeps what the session's log needs. Lanes whose past was lost with their node are shown as cut.
-    fn keep(&self, site: &mut PoolSession, asked: &SendRequest, rows: &mut Received, notes: &Notes) {
+    fn keep(&self, site: &mut PoolSession<C>, asked: &SendRequest, rows: &mut Received, notes: &Notes) {
         let first = site.lanes().start as u32;
         let lanes: Vec<u32> = rows.lanes.iter().map(|lane| lane - first).collect();
         let flags =
             LaneFlags { terminated: &rows.terminated, truncated: &rows.truncated, reset: &rows.reset };
         let taken = site.places.taken.map(|number| rows.infos[number].as_ref().bytes());
-        let answered = Answered { now: self.way.clock.start.elapsed(), flags, taken, notes };
+        let answered = Answered { now: self.way.carrier.now(), flags, taken, notes };
         site.session.note_rows(&answered, &lanes, &asked.actions_of(&lanes, self.layout));
         for lane in site.session.take_cut(&lanes) {
             let Ok(row) = lanes.binary_search(&lane) else { continue };

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::carrier::Carrier;
 use crate::driver::{LOOK, Look};
 use crate::error::StepError;
 use crate::link::{MemoryAnswer, MemoryLink, NoAnswer};
@@ -29,7 +30,7 @@ impl AsyncPool {
     pub(crate) fn step_in_memory(&mut self, look: Option<&Look>) -> Result<Stepped, StepError> {
         let attached = |link: &MemoryLink| link.is_attached() && !link.is_under_way();
         let leaves =
-            |site: &PoolSession| site.session.is_leaving() && site.session.can_leave(self.start.elapsed());
+            |site: &PoolSession| site.session.is_leaving() && site.session.can_leave(self.carrier.now());
         let ready = |site: &PoolSession| site.link.in_place().is_some_and(attached) && !leaves(site);
         if !self.sessions.iter().all(ready) {
             return Ok(Stepped::NotInMemory);
@@ -46,14 +47,9 @@ impl AsyncPool {
         let elements = kind.layout.action.elements();
         for site in sessions.iter_mut() {
             let range = site.lanes().clone();
-            let PoolSession { session, link, .. } = site;
-            let Some(link) = link.in_place_mut() else { continue };
-            if !*in_place && let Some(mut to) = link.actions_mut() {
-                let copied =
-                    to.copy_from(batch.actions().slice(range.start * elements, range.end * elements));
-                debug_assert!(copied, "both columns are those of one space");
-            }
-            link.step(session);
+            let actions =
+                (!*in_place).then(|| batch.actions().slice(range.start * elements, range.end * elements));
+            site.post_in_memory(actions);
         }
         let mut patience = Patience { timeout: self.timeout, until: None, look };
         for index in 0..self.sessions.len() {
@@ -104,14 +100,14 @@ impl AsyncPool {
     fn take_frames(&mut self) -> Result<(), StepError> {
         if !self.in_place {
             let Self { sessions, batch, .. } = self;
-            let target = batch.next();
+            let target = batch.next_frame();
             for site in sessions.iter() {
                 if let Some(frame) = site.link.in_place().and_then(MemoryLink::frame) {
                     target.land_frame(site.lanes(), &frame);
                 }
             }
         }
-        let now = self.start.elapsed();
+        let now = self.carrier.now();
         for site in &mut self.sessions {
             site.note_frame(now);
         }

@@ -13,8 +13,8 @@
 //! | closing of a pool | the runtime, so the calling thread, or own thread `rollhouse-close` if that is one of another runtime: for a pool that was dropped | the pool ends with its leases | the same |
 //!
 //! Not a goal: deciding where lanes run (crate coordinator), stepping them (crates node and engine), choosing
-//! actions. Start reading at [`Pool`], then [`Session`], which decides, and `pool_session.rs`, which carries out what
-//! it decides over either kind of `link.rs`.
+//! actions. Start reading at [`Pool`], then [`Session`], which decides, and [`PoolSession`], which drives it over either
+//! kind of `link.rs` and whatever [`Carrier`] there is.
 #![forbid(unsafe_code)]
 
 // Helpers of the tests name it as others do.
@@ -26,6 +26,7 @@ mod alarm;
 mod batch;
 mod blocking;
 mod caretaker;
+mod carrier;
 mod check;
 mod cluster;
 mod commander;
@@ -60,19 +61,24 @@ mod test_nodes;
 mod transport;
 mod under_way;
 mod watch;
+mod wire;
 
 pub use address::{Address, AddressError, DEFAULT_PORT, trust_of};
+pub use batch::{Batch, Target};
 pub use blocking::{Cluster, Pool};
+pub use carrier::{Carrier, Line, LinkAnswer, LinkLost, NoMemory, OfferedMemory, SessionStream};
 pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT, MAX_LISTED, ask_again, run_named};
 pub use driver::Look;
 pub use error::{ConnectError, MethodError, OpenError, RequestError, StepError, Unanswered};
+pub use first_done::Receiving;
 pub use inquiry::Inquiry;
 pub use log::LaneFlags;
 pub use pool::{AsyncPool, PoolRequest};
+pub use pool_session::{PoolSession, Way};
 pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
 pub use replay::{AsyncReplay, Replay};
 pub use rollouts::{
-    Batch, EmbeddedLanes, MAX_FRAGMENT_STEPS, MAX_STALENESS, PlayedEpisode, PlayedLanes, Rollouts,
+    EmbeddedLanes, MAX_FRAGMENT_STEPS, MAX_STALENESS, PlayedBatch, PlayedEpisode, PlayedLanes, Rollouts,
     RolloutsError, RolloutsOptions, Update,
 };
 pub use session::{
@@ -82,5 +88,5 @@ pub use session::{
 pub use shared_pool::{MAX_WAITING_OF_ONE, MAX_WAITING_REQUESTS, SharedError, SharedLanes, SharedPool};
 pub use silence::INQUIRY_DEADLINE;
 pub use transport::{Transport, UnknownTransport};
-pub use under_way::{SendRequest, SessionQueue};
+pub use under_way::{Ready, SessionQueue};
 pub use watch::{AsyncWatch, Watch, WatchError};

@@ -5,13 +5,12 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
 
 use rollhouse_arena::Frame;
 use rollhouse_core::RunId;
 use rollhouse_wire::limits::MAX_FRAME_BYTES;
 use rollhouse_wire::{
-    BatchPlaces, Connection, FrameHeader, FrameKind, Grant, LostLane, Notes, Refusal, RefusalCode,
+    BatchPlaces, Connection, FrameHeader, FrameKind, Grant, LostLane, Notes, Refusal, RefusalCode, control,
 };
 
 use self::attaching::LinkError;
@@ -20,9 +19,9 @@ pub(crate) use self::memory::{MemoryAnswer, MemoryLink, NoAnswer};
 pub(crate) use self::rows::RowsOf;
 pub(crate) use self::stream::StreamLink;
 use crate::batch::Target;
+use crate::carrier::{Carrier, LinkAnswer, LinkLost, SessionStream};
 use crate::check::check_notes;
 use crate::log::LaneFlags;
-use crate::network::Network;
 use crate::session::{RequestBody, SessionEvent};
 use crate::transport::Transport;
 
@@ -34,9 +33,9 @@ mod rows;
 mod stream;
 
 /// The link by which a session is attached, or was last.
-pub(crate) enum Link {
+pub(crate) enum Link<S = StreamLink> {
     /// A stream of a connection to its node.
-    Quic(StreamLink),
+    Stream(S),
     /// Memory of its node; kept when the link is detached, for the frames in it.
     Memory(Box<MemoryLink>),
 }
@@ -47,28 +46,12 @@ pub(crate) struct Terms {
     pub(crate) transport: Transport,
     /// Why it is not attached by memory, as of the last attempt.
     pub(crate) refused_memory: Option<Refusal>,
-    pub(crate) shape: Arc<Shape>,
+    pub(crate) shape: Shape,
     pub(crate) max_columns: usize,
     /// Whether its lanes play by policies of their owner's.
     pub(crate) plays: bool,
-}
-
-/// The answer to a request.
-#[derive(Debug)]
-pub(crate) enum LinkAnswer {
-    /// It was carried out.
-    Done(FrameHeader),
-    /// Nothing has moved.
-    Refused(Refusal),
-}
-
-/// The link is of no use any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LinkLost {
-    /// It ended, for whatever reason.
-    Ended,
-    /// Nobody listens at the node's port any more.
-    PortClosed,
+    /// Whether the node that it was attached to last has such lanes.
+    pub(crate) offers: bool,
 }
 
 /// Offsets of the columns of a session's batches.
@@ -87,24 +70,34 @@ pub(crate) enum BatchAnswer<'a> {
     Bytes { places: &'a BatchPlaces, columns: &'a [u8] },
 }
 
-impl Default for Link {
+impl<S: SessionStream> Default for Link<S> {
     /// Makes a link that is not attached.
     fn default() -> Self {
-        Self::Quic(StreamLink::default())
+        Self::Stream(S::default())
     }
 }
 
 impl Link {
+    /// Returns the connection to the node on which the link runs, if it runs on one.
+    pub(crate) fn connection(&self) -> Option<&Connection> {
+        match self {
+            Self::Stream(link) => link.connection(),
+            Self::Memory(_) => None,
+        }
+    }
+}
+
+impl<S: SessionStream> Link<S> {
     /// Attaches a session of that pool. Cancellation-safe.
     pub(crate) async fn attach(
         &mut self,
         terms: &mut Terms,
-        network: &Network,
+        carrier: &impl Carrier<Stream = S>,
         pool: RunId,
         grant: &Grant,
     ) -> SessionEvent {
         if terms.transport != Transport::Quic {
-            match attaching::attach(self, &terms.shape, network, pool, grant).await {
+            match attaching::attach(self, &terms.shape, carrier, pool, grant).await {
                 Ok(attached) => {
                     (terms.transport, terms.refused_memory) = (Transport::Shm, None);
                     return attached;
@@ -113,11 +106,14 @@ impl Link {
                 Err(error) => terms.refused_memory = Some(error.refusal()),
             }
         }
-        let Terms { max_columns, plays, .. } = *terms;
-        match stream::attach(network, pool, grant, stream::Wanted { max_columns, plays }).await {
+        match carrier.attach_stream(pool, grant, terms.max_columns).await {
+            Ok((_, attached)) if terms.plays && !attached.plays => {
+                SessionEvent::AttachRefused(Refusal::new(RefusalCode::Unsupported, NO_POLICIES))
+            }
             Ok((link, attached)) => {
-                (terms.transport, *self) = (Transport::Quic, Self::Quic(link));
-                attached
+                (terms.transport, terms.offers, *self) =
+                    (Transport::Quic, attached.plays, Self::Stream(link));
+                SessionEvent::Attached { last: attached.last, logs: attached.logs }
             }
             Err(event) => event,
         }
@@ -140,7 +136,7 @@ impl Link {
     /// Returns the transport by which it is attached now.
     pub(crate) fn transport(&self) -> Option<Transport> {
         match self {
-            Self::Quic(link) => link.is_attached().then_some(Transport::Quic),
+            Self::Stream(link) => link.is_attached().then_some(Transport::Quic),
             Self::Memory(link) => link.is_attached().then_some(Transport::Shm),
         }
     }
@@ -151,26 +147,30 @@ impl Link {
     }
 
     /// Returns the connection to the node on which the link runs, if it runs on one.
-    pub(crate) fn connection(&self) -> Option<&Connection> {
+    pub(crate) fn line(&self) -> Option<S::Line> {
         match self {
-            Self::Quic(link) => link.connection(),
+            Self::Stream(link) => link.line(),
             Self::Memory(_) => None,
         }
     }
 
     /// Waits until a request can be posted under that number. Returns true if it was not posted on this attachment yet.
     /// A request under way that nobody waits for may have to be answered first. Cancellation-safe.
-    pub(crate) async fn is_free(&mut self, number: u32) -> Result<bool, LinkLost> {
+    pub(crate) async fn is_free(
+        &mut self,
+        number: u32,
+        carrier: &impl Carrier<Stream = S>,
+    ) -> Result<bool, LinkLost> {
         match self {
-            Self::Quic(link) => link.is_free(number),
-            Self::Memory(link) => link.is_free(number).await,
+            Self::Stream(link) => link.is_free(number),
+            Self::Memory(link) => link.is_free(number, carrier).await,
         }
     }
 
     /// Posts a request, once on each attachment, after [`Link::is_free`].
     pub(crate) fn post(&mut self, number: u32, body: &RequestBody) {
         match self {
-            Self::Quic(link) => link.post(number, body),
+            Self::Stream(link) => link.post(number, body),
             Self::Memory(link) => link.post_numbered(number, body),
         }
     }
@@ -178,7 +178,7 @@ impl Link {
     /// Has the posted request answered with the lanes that are done, if it waits for more.
     pub(crate) fn hasten(&mut self) {
         match self {
-            Self::Quic(link) => link.hasten(),
+            Self::Stream(link) => link.hasten(),
             Self::Memory(link) => link.hasten(),
         }
     }
@@ -186,17 +186,22 @@ impl Link {
     /// Returns the lanes that were refused last, if they are known apart from those of the request.
     pub(crate) fn refused_lanes(&self) -> Option<&[u32]> {
         match self {
-            Self::Quic(_) => None,
+            Self::Stream(_) => None,
             Self::Memory(link) => Some(&link.refused),
         }
     }
 
     /// Waits for the answer to the posted request with that number, which is of that kind. Answers to earlier ones are
     /// skipped. Cancellation-safe.
-    pub(crate) async fn answer(&mut self, number: u32, kind: FrameKind) -> Result<LinkAnswer, LinkLost> {
+    pub(crate) async fn answer(
+        &mut self,
+        number: u32,
+        kind: FrameKind,
+        carrier: &impl Carrier<Stream = S>,
+    ) -> Result<LinkAnswer, LinkLost> {
         match self {
-            Self::Quic(link) => link.answer(number).await,
-            Self::Memory(link) => link.answer_numbered(number, kind).await,
+            Self::Stream(link) => link.answer(number).await,
+            Self::Memory(link) => link.answer_numbered(number, kind, carrier).await,
         }
     }
 
@@ -210,8 +215,19 @@ impl Link {
         places: &'a Places,
     ) -> Result<BatchAnswer<'a>, String> {
         match self {
-            Self::Quic(link) => {
-                let (places, columns) = link.batch(header, places)?;
+            Self::Stream(link) => {
+                let flags = header.flags & FrameHeader::FINAL_OBS;
+                let places = match (header.kind, flags, &places.with_final) {
+                    (FrameKind::Batch, 0, _) => &places.plain,
+                    (FrameKind::Batch, _, Some(places)) => places,
+                    (kind, flags, _) => {
+                        return Err(format!("a frame of kind {kind:?} with flags {flags} was not asked for"));
+                    }
+                };
+                let columns = link.columns().map_or(&[][..], |columns| columns.bytes());
+                if columns.len() != places.bytes {
+                    return Err(format!("a batch of {} bytes, {} are wanted", columns.len(), places.bytes));
+                }
                 Ok(BatchAnswer::Bytes { places, columns })
             }
             Self::Memory(link) => match link.frame() {
@@ -228,8 +244,8 @@ impl Link {
     /// If it is not what a node says.
     pub(crate) fn notes(&self, lanes: usize) -> Result<(Cow<'_, Notes>, Vec<LostLane>), String> {
         match self {
-            Self::Quic(link) => {
-                let mut notes = link.notes()?;
+            Self::Stream(link) => {
+                let mut notes = notes_of(link)?;
                 let losses = std::mem::take(&mut notes.lost);
                 check_notes(&notes, &losses, lanes)?;
                 Ok((Cow::Owned(notes), losses))
@@ -246,12 +262,10 @@ impl Link {
         let refused = |message| Err(Refusal::new(RefusalCode::Unsupported, message));
         (terms.max_columns, terms.plays) = (MAX_FRAME_BYTES, true);
         match self {
-            Self::Quic(link) => {
-                if link.plays(MAX_FRAME_BYTES) {
-                    Ok(())
-                } else {
-                    refused(stream::NO_POLICIES)
-                }
+            Self::Stream(link) if link.is_attached() && !terms.offers => refused(NO_POLICIES),
+            Self::Stream(link) => {
+                link.take_up_to(MAX_FRAME_BYTES);
+                Ok(())
             }
             Self::Memory(_) => refused(
                 "lanes that are stepped through memory play by no policy of their owner's; open them with transport quic",
@@ -264,7 +278,7 @@ impl Link {
     pub(crate) fn in_place(&self) -> Option<&MemoryLink> {
         match self {
             Self::Memory(link) => Some(link),
-            Self::Quic(_) => None,
+            Self::Stream(_) => None,
         }
     }
 
@@ -273,7 +287,7 @@ impl Link {
     pub(crate) fn in_place_mut(&mut self) -> Option<&mut MemoryLink> {
         match self {
             Self::Memory(link) => Some(link),
-            Self::Quic(_) => None,
+            Self::Stream(_) => None,
         }
     }
 
@@ -285,7 +299,7 @@ impl Link {
     /// Lets the node go.
     pub(crate) fn detach(&mut self) {
         match self {
-            Self::Quic(link) => link.detach(),
+            Self::Stream(link) => link.detach(),
             Self::Memory(link) => link.detach(),
         }
     }
@@ -293,9 +307,20 @@ impl Link {
     /// Lets the node go because it breaks the protocol.
     pub(crate) fn distrust(&mut self, what: &str) {
         match self {
-            Self::Quic(link) => link.distrust(what),
+            Self::Stream(link) => link.distrust(what),
             Self::Memory(link) => link.detach(),
         }
+    }
+}
+
+/// Returns the notes that the last answer on a stream has beside its columns.
+///
+/// # Errors
+/// If they are malformed.
+fn notes_of(stream: &impl SessionStream) -> Result<Notes, String> {
+    match stream.sidecar() {
+        [] => Ok(Notes::default()),
+        bytes => control::decode(bytes).map_err(|error| error.to_string()),
     }
 }
 
@@ -333,3 +358,6 @@ impl BatchAnswer<'_> {
         }
     }
 }
+
+/// Why lanes of an earlier version do not play.
+const NO_POLICIES: &str = "the node's version has no lanes that play by a policy of their owner's";

@@ -9,13 +9,15 @@ use rollhouse_core::{AutoresetMode, ColumnData, Interruption, OptionValue, SeedS
 use rollhouse_engine::{OptionsError, Reset, StepError as Rules};
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{FrameKind, LostLane, ResetLanes, control};
+use tokio::time::Instant;
 
 use crate::batch::column;
+use crate::carrier::Carrier;
 use crate::error::StepError;
 use crate::join::{Part, run_together};
 use crate::log::GivenLane;
 use crate::pool::{AsyncPool, Readiness};
-use crate::pool_session::{Clock, PoolSession, Way};
+use crate::pool_session::{PoolSession, Way};
 use crate::session::{RequestBody, Trouble};
 
 /// The result of a session's request: the lanes that are lost, or why there is no answer.
@@ -60,14 +62,15 @@ impl AsyncPool {
         for site in &mut self.sessions {
             site.session.give(given_of(reset, &site.lanes().clone()));
         }
-        let clock = self.clock();
-        self.settle_sessions(clock, !partial).await;
+        let deadline = self.deadline();
+        self.settle_sessions(deadline, !partial).await;
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
-        let sessions = self.sessions.iter_mut().zip(parts);
-        for (site, part) in sessions.filter(|(site, _)| !site.session.is_out()) {
-            site.ask(part, clock);
+        let Self { sessions, carrier, .. } = self;
+        let way = Way { carrier, deadline: carrier.at(deadline) };
+        for (site, part) in sessions.iter_mut().zip(parts).filter(|(site, _)| !site.session.is_out()) {
+            site.ask(part, &way);
         }
-        let answered = self.answers(clock, ready).await;
+        let answered = self.answers(deadline, ready).await;
         for site in &mut self.sessions {
             // What lanes in memory were given before has not begun, and may with any episode.
             let unanswered = site.session.take_unanswered();
@@ -90,10 +93,11 @@ impl AsyncPool {
         self.refuse_batch()?;
         self.first_done = None;
         let lost_before = self.lanes_lost();
-        let clock = self.clock();
-        self.settle_sessions(clock, false).await;
+        let deadline = self.deadline();
+        self.settle_sessions(deadline, false).await;
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
-        let Self { sessions, batch, kind, in_place, .. } = self;
+        let Self { sessions, batch, kind, in_place, carrier, .. } = self;
+        let way = Way { carrier, deadline: carrier.at(deadline) };
         let elements = kind.layout.action.elements();
         for site in sessions.iter_mut().filter(|site| !site.session.is_out()) {
             let range = site.lanes();
@@ -101,17 +105,17 @@ impl AsyncPool {
                 Some(link) => link.columns(),
                 None => column(batch.actions().slice(range.start * elements, range.end * elements)),
             };
-            site.ask(RequestBody { kind: FrameKind::Step, columns, sidecar: Bytes::new() }, clock);
+            site.ask(RequestBody { kind: FrameKind::Step, columns, sidecar: Bytes::new() }, &way);
         }
-        self.answers(clock, ready).await?;
+        self.answers(deadline, ready).await?;
         self.note_ends(&lost_before);
         Ok(self.newest())
     }
 
     /// Finishes a step that was begun in memory.
     pub(crate) async fn finish_step(&mut self) -> Result<(), StepError> {
-        let (clock, lost_before) = (self.clock(), self.lanes_lost());
-        match self.answers(clock, Readiness::Ready).await {
+        let (deadline, lost_before) = (self.deadline(), self.lanes_lost());
+        match self.answers(deadline, Readiness::Ready).await {
             // What was not looked at before it was posted is named as everywhere else.
             Err(refused @ StepError::Refused { .. }) => {
                 self.refuse_batch()?;
@@ -177,20 +181,21 @@ impl AsyncPool {
 
     /// Waits for the answers of all sessions that were asked, and makes them the next frame; the pool is ready then. If
     /// nothing happened but that a node refused, the pool is as `ready` as it was before.
-    async fn answers(&mut self, clock: Clock, ready: Readiness) -> Result<(), StepError> {
+    async fn answers(&mut self, deadline: Instant, ready: Readiness) -> Result<(), StepError> {
         if self.in_place
-            && let Some(done) = self.answer_in_place(clock, ready).await
+            && let Some(done) = self.answer_in_place(deadline, ready).await
         {
             return done;
         }
         let reports = self.reports_losses();
-        let Self { sessions, batch, cluster, kind, alarm, .. } = self;
-        let (way, target, bools) = (&Way { network: cluster.network(), clock }, batch.next(), &kind.bools);
+        let Self { sessions, batch, carrier, kind, alarm, .. } = self;
+        let way = &Way { carrier, deadline: carrier.at(deadline) };
+        let (target, bools) = (batch.next_frame(), &kind.bools);
         let mut taken: Vec<Option<Taken>> = Vec::new();
         let waited = match sessions.as_mut_slice() {
             [site] if !site.session.is_out() => {
                 let answer = site.take_batch(way, &target, bools);
-                let waited = alarm.within(clock.deadline, answer).await;
+                let waited = alarm.within(deadline, answer).await;
                 waited.map(|result| taken.push(Some(result)))
             }
             sites => {
@@ -201,7 +206,7 @@ impl AsyncPool {
                     Box::pin(async move { *slot = Some(site.take_batch(way, target, bools).await) })
                         as Part<'_>
                 });
-                alarm.within(clock.deadline, run_together(parts.collect(), || false)).await
+                alarm.within(deadline, run_together(parts.collect(), || false)).await
             }
         };
         let unreported = |site: &PoolSession| site.session.gone().is_some_and(|gone| !gone.reported);
@@ -221,17 +226,21 @@ impl AsyncPool {
 
     /// Does the same as [`AsyncPool::answers`] for the one session whose memory the frames lie in. `None` if the
     /// session is gone: frames are the pool's own from then on, and the request goes on as that of any other session.
-    async fn answer_in_place(&mut self, clock: Clock, ready: Readiness) -> Option<Result<(), StepError>> {
-        let Self { sessions, cluster, alarm, .. } = self;
-        let (way, site) = (Way { network: cluster.network(), clock }, sessions.first_mut()?);
-        let Some(answer) = alarm.within(clock.deadline, site.answer_here(&way)).await else {
+    async fn answer_in_place(
+        &mut self,
+        deadline: Instant,
+        ready: Readiness,
+    ) -> Option<Result<(), StepError>> {
+        let Self { sessions, carrier, alarm, .. } = self;
+        let (way, site) = (Way { carrier, deadline: carrier.at(deadline) }, sessions.first_mut()?);
+        let Some(answer) = alarm.within(deadline, site.answer_here(&way)).await else {
             return Some(Err(self.timed_out()));
         };
         let Some(answer) = answer else {
             self.leave_lost_memory();
             return None;
         };
-        let taken = answer.map(|_| site.note_frame(clock.start.elapsed()));
+        let taken = answer.map(|_| site.note_frame(carrier.now()));
         Some(self.judge(vec![Some(taken)], ready, false))
     }
 

@@ -273,6 +273,12 @@ impl SessionLog {
         lane.kept_bytes += option_bytes;
     }
 
+    /// Returns the number of the last episode that began in a lane.
+    pub(crate) fn last_episode(&self, lane: u32) -> Option<u64> {
+        let lane = &self.lanes[lane as usize];
+        lane.begun.then(|| lane.next.wrapping_sub(1))
+    }
+
     /// Says which options the reset gives that is asked for next.
     pub(crate) fn give(&mut self, given: Vec<GivenLane>) {
         self.giving = given;

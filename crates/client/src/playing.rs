@@ -13,6 +13,7 @@ use rollhouse_wire::{
     PolicyGiven, PolicyTaken, StepNotes, control,
 };
 
+use crate::carrier::{Carrier, SessionStream};
 use crate::check::check_notes;
 use crate::error::StepError;
 use crate::join::{Part, run_together};
@@ -45,17 +46,17 @@ impl AsyncPool {
     /// See [`StepError`]. Of several nodes some may have it then.
     pub async fn follow(&mut self, policy: &PolicyGiven, file: Bytes) -> Result<&StepColumns, StepError> {
         let body = RequestBody { kind: FrameKind::Policy, columns: file, sidecar: encoded(policy) };
-        let clock = self.clock();
-        self.settle_sessions(clock, false).await;
-        let Self { sessions, cluster, alarm, .. } = self;
-        let way = &Way { network: cluster.network(), clock };
+        let deadline = self.deadline();
+        self.settle_sessions(deadline, false).await;
+        let Self { sessions, carrier, alarm, .. } = self;
+        let way = &Way { carrier: &*carrier, deadline: carrier.at(deadline) };
         let mut taken: Vec<Option<Result<StepColumns, Trouble>>> = sessions.iter().map(|_| None).collect();
         let parts = sessions.iter_mut().zip(&mut taken).filter(|(site, _)| !site.session.is_out());
         let parts = parts.map(|(site, slot)| {
             let body = body.clone();
             Box::pin(async move { *slot = Some(site.follow(way, body).await) }) as Part<'_>
         });
-        let waited = alarm.within(clock.deadline, run_together(parts.collect(), || false)).await;
+        let waited = alarm.within(deadline, run_together(parts.collect(), || false)).await;
         if waited.is_none() {
             return Err(self.timed_out());
         }
@@ -99,13 +100,13 @@ impl AsyncPool {
         let Some(notes) = self.noted.clone() else { return Err(Rules::NoPolicy.into()) };
         self.first_done = None;
         let lost_before = self.lanes_lost();
-        let clock = self.clock();
-        self.settle_sessions(clock, false).await;
+        let deadline = self.deadline();
+        self.settle_sessions(deadline, false).await;
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
         fragment.begin(&self.newest());
         let (reports, steps) = (self.reports_losses(), fragment.room());
-        let Self { sessions, batch, cluster, kind, alarm, .. } = self;
-        let way = &Way { network: cluster.network(), clock };
+        let Self { sessions, batch, carrier, kind, alarm, .. } = self;
+        let way = &Way { carrier: &*carrier, deadline: carrier.at(deadline) };
         let mut taken: Vec<Option<Taken>> = sessions.iter().map(|_| None).collect();
         let target = Mutex::new(fragment);
         let waited = {
@@ -121,7 +122,7 @@ impl AsyncPool {
             let parts = parts.map(|(site, slot)| {
                 Box::pin(async move { *slot = Some(site.play(way, asked).await) }) as Part<'_>
             });
-            alarm.within(clock.deadline, run_together(parts.collect(), || false)).await
+            alarm.within(deadline, run_together(parts.collect(), || false)).await
         };
         if waited.is_none() {
             return Err(self.timed_out());
@@ -134,20 +135,20 @@ impl AsyncPool {
             fragment.stand_still(site.played, site.lanes(), now);
         }
         fragment.land_all();
-        batch.next().land_last(fragment);
+        batch.next_frame().land_last(fragment);
         self.judge(taken, ready, news)?;
         self.note_ends(&lost_before);
         Ok(())
     }
 }
 
-impl PoolSession {
+impl<C: Carrier> PoolSession<C> {
     /// Sends the policy to its node.
-    async fn follow(&mut self, way: &Way<'_>, body: RequestBody) -> Result<StepColumns, Trouble> {
+    async fn follow(&mut self, way: &Way<'_, C>, body: RequestBody) -> Result<StepColumns, Trouble> {
         self.link.play(&mut self.terms).map_err(Trouble::Refused)?;
-        self.ask(body.clone(), way.clock);
+        self.ask(body.clone(), way);
         self.answer(way).await?;
-        let now = way.clock.now();
+        let now = way.carrier.now();
         let taken = control::decode::<PolicyTaken>(self.sidecar());
         let PolicyTaken { columns } = taken.map_err(|error| self.distrust(now, error.to_string()))?;
         self.session.follows(body);
@@ -155,16 +156,16 @@ impl PoolSession {
     }
 
     /// Plays so many steps, in as many requests as its node wants. Returns the lanes that are lost after the last.
-    async fn play(&mut self, way: &Way<'_>, asked: &Asked<'_, '_>) -> Taken {
+    async fn play(&mut self, way: &Way<'_, C>, asked: &Asked<'_, '_>) -> Taken {
         let mut lost = Vec::new();
         self.played = 0;
         while self.played < asked.steps {
             let play =
                 PlaySteps { steps: (asked.steps - self.played) as u32, at: asked.at + self.played as u64 };
             let body = RequestBody { kind: FrameKind::Play, columns: Bytes::new(), sidecar: encoded(&play) };
-            self.ask(body, way.clock);
+            self.ask(body, way);
             self.answer(way).await?;
-            let now = way.clock.now();
+            let now = way.carrier.now();
             (self.played, lost) = self.land_fragment(now, asked).map_err(|what| self.distrust(now, what))?;
         }
         Ok(lost)
@@ -178,7 +179,7 @@ impl PoolSession {
     ) -> Result<(usize, Vec<LostLane>), String> {
         let said: FragmentNotes = control::decode(self.sidecar()).map_err(|error| error.to_string())?;
         let Self { session, link, lanes, played, .. } = self;
-        let Link::Quic(stream) = link else { return Err("a fragment that came by memory".to_owned()) };
+        let Link::Stream(stream) = link else { return Err("a fragment that came by memory".to_owned()) };
         let columns = stream.columns().ok_or("the answer is gone")?;
         let steps = said.steps as usize;
         let places = Some(steps).filter(|steps| (1..=asked.steps - *played).contains(steps));

@@ -26,11 +26,12 @@ use crate::cluster::AsyncCluster;
 use crate::commander::Commander;
 use crate::error::{OpenError, RequestError, StepError};
 use crate::join::{Part, run_together};
-use crate::link::{MemoryLink, Places, Shape, Terms};
-use crate::pool_session::{Clock, PoolSession};
-use crate::session::{OnLoss, Recipe, Session};
+use crate::link::MemoryLink;
+use crate::pool_session::PoolSession;
+use crate::session::{OnLoss, Recipe};
 use crate::transport::Transport;
 use crate::under_way::FirstDone;
+use crate::wire::Wire;
 
 /// A trainer's request for a pool.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,7 +104,7 @@ impl PoolRequest {
 /// When it is dropped without [`AsyncPool::close`], its streams end, and its sessions with them when their lease is
 /// over.
 pub struct AsyncPool {
-    pub(crate) cluster: AsyncCluster,
+    pub(crate) carrier: Wire,
     pub(crate) kind: LaneKind,
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) sessions: Vec<PoolSession>,
@@ -121,7 +122,6 @@ pub struct AsyncPool {
     /// Columns that the policy notes by which the lanes play; `None` without one.
     pub(crate) noted: Option<StepColumns>,
     pub(crate) timeout: Duration,
-    pub(crate) start: Instant,
     /// The timer for the deadlines of calls.
     pub(crate) alarm: Alarm,
 }
@@ -187,28 +187,13 @@ impl AsyncPool {
         let on_loss = request.on_loss_of(&opened.spec)?;
         let batch = Batch::new(&opened.spec, lanes, same_step).map_err(OpenError::Arena)?;
         let layout = FrameLayout::of(&opened.spec);
-        let taken = layout.action_taken();
         let lease = Duration::from_millis(opened.lease_ms);
-        let shape = Arc::new(Shape::new(&opened.spec, request.settings.autoreset, layout.clone()));
         let recipe = Recipe { open: request.open(id), dynamics: opened.spec.dynamics_hash, on_loss, lease };
         let recipe = Arc::new(recipe);
-        // The id's low bits are random.
-        let seed = id.as_u128() as u64;
         let session = |grant: Grant| {
-            let rows = grant.lanes as usize;
-            let too_large = OpenError::TooLarge { lanes: rows };
-            let Some(plain) = layout.batch(rows, false) else { return Err(too_large) };
-            let with_final = if same_step { layout.batch(rows, true) } else { None };
-            let Some(most) = layout.rows(rows, same_step) else { return Err(too_large) };
-            let terms = Terms {
-                transport,
-                refused_memory: None,
-                shape: Arc::clone(&shape),
-                max_columns: most.bytes,
-                plays: false,
-            };
-            let session = Session::new(Arc::clone(&recipe), &opened.spec, grant, seed);
-            Ok(PoolSession::new(session, id, terms, Places { plain, with_final, taken }))
+            let lanes = grant.lanes as usize;
+            let session = PoolSession::open(&recipe, &opened.spec, grant, transport);
+            session.ok_or(OpenError::TooLarge { lanes })
         };
         let sessions = opened.sessions.into_iter().map(session).collect::<Result<Vec<_>, _>>()?;
         let kind = LaneKind {
@@ -220,7 +205,7 @@ impl AsyncPool {
             spec: opened.spec,
         };
         Ok(Self {
-            cluster,
+            carrier: Wire { cluster, start: Instant::now() },
             kind,
             recipe,
             sessions,
@@ -233,7 +218,6 @@ impl AsyncPool {
             first_done: None,
             noted: None,
             timeout,
-            start: Instant::now(),
             alarm: Alarm::default(),
         })
     }
@@ -241,9 +225,8 @@ impl AsyncPool {
     /// Attaches to all sessions, each once; a session that fails is tried again by the first reset. Keeps the lease of
     /// a pool that is opened long before it is used.
     pub(crate) async fn attach(&mut self) {
-        let (network, start) = (self.cluster.network(), self.start);
-        let parts = self.sessions.iter_mut();
-        let parts = parts.map(|site| Box::pin(site.attach_early(network, start)) as Part<'_>);
+        let Self { sessions, carrier, .. } = self;
+        let parts = sessions.iter_mut().map(|site| Box::pin(site.attach_early(carrier)) as Part<'_>);
         run_together(parts.collect(), || false).await;
         self.in_place =
             matches!(self.sessions.as_slice(), [site] if site.link.transport() == Some(Transport::Shm));
@@ -380,7 +363,7 @@ impl AsyncPool {
         let Self { sessions, batch, in_place, .. } = self;
         let Some(site) = sessions.first().filter(|_| *in_place) else { return };
         if let Some(frame) = site.link.in_place().and_then(MemoryLink::frame) {
-            batch.next().land_frame(site.lanes(), &frame);
+            batch.next_frame().land_frame(site.lanes(), &frame);
         }
     }
 
@@ -432,7 +415,7 @@ impl AsyncPool {
     /// See [`RequestError`]; its streams are ended in any case, and its sessions with their lease.
     pub async fn close(mut self) -> Result<PoolStatus, RequestError> {
         self.end_streams();
-        self.cluster.close_pool(self.id()).await
+        self.carrier.cluster.close_pool(self.id()).await
     }
 
     pub(crate) fn end_streams(&mut self) {
@@ -447,8 +430,8 @@ impl AsyncPool {
         }
     }
 
-    pub(crate) fn clock(&self) -> Clock {
-        Clock { start: self.start, deadline: Instant::now() + self.timeout }
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
     }
 
     /// Returns whether a lane's next action is ignored: it is reset or stands still.

@@ -1,33 +1,28 @@
 //! Carries out what a [`Session`] decides: the one place where its sockets, its memory and the clock are met.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_core::RunId;
-use rollhouse_wire::{
-    Asks, CallError, CallId, Connection, EndCause, FrameHeader, FrameKind, LostLane, PoolStatus,
-    ReplaceSession,
-};
-use tokio::time::Instant;
+use rollhouse_core::{AutoresetMode, ColumnRef, EnvSpec, RunId};
+use rollhouse_wire::{EndCause, FrameHeader, FrameKind, FrameLayout, Grant, LostLane};
 
-use crate::alarm::Alarm;
 use crate::batch::Target;
+use crate::carrier::{Carrier, Line, LinkAnswer, LinkLost, SessionStream};
 use crate::inquiry::Inquiry;
-use crate::link::{BatchAnswer, Link, LinkAnswer, LinkLost, MemoryLink, Places, Terms};
-use crate::network::Network;
+use crate::link::{BatchAnswer, Link, MemoryAnswer, MemoryLink, Places, Shape, Terms};
 use crate::session::{
-    Answered, COORDINATOR_AWAY, NoPlace, PLACE_WITHIN, RequestBody, Session, SessionAction, SessionEvent,
-    Trouble,
+    Answered, COORDINATOR_AWAY, NoPlace, Recipe, RequestBody, Session, SessionAction, SessionEvent, Trouble,
 };
-use crate::silence::INQUIRY_DEADLINE;
 use crate::transport::Transport;
+use crate::wire::Wire;
 
-/// A session of a pool with its link. Requests are made one at a time; [`PoolSession::answer`] can be dropped at any
-/// point and called again.
-pub(crate) struct PoolSession {
+/// A session of a pool with its link, driven over whatever carries its actions out. Requests are made one at a time;
+/// [`PoolSession::answer`] can be dropped at any point and called again.
+pub struct PoolSession<C: Carrier = Wire> {
     pub(crate) session: Session,
-    pub(crate) link: Link,
+    pub(crate) link: Link<C::Stream>,
     pub(crate) terms: Terms,
     pub(crate) places: Places,
     pool: RunId,
@@ -36,49 +31,56 @@ pub(crate) struct PoolSession {
     /// Steps that it has of the fragment that is asked for.
     pub(crate) played: usize,
     /// The timer of the next look whether the node is silent.
-    alarm: Alarm,
+    alarm: C::Alarm,
 }
 
 /// The surroundings that a request of a session needs.
-#[derive(Clone, Copy)]
-pub(crate) struct Way<'a> {
-    pub(crate) network: &'a Network,
-    pub(crate) clock: Clock,
+pub struct Way<'a, C: Carrier = Wire> {
+    /// What carries its actions out.
+    pub carrier: &'a C,
+    /// The caller's deadline, on the carrier's clock.
+    pub deadline: Duration,
 }
 
-/// The clock of requests and the deadline of the call.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
-    /// Zero of the clock that sessions decide by.
-    pub(crate) start: Instant,
-    /// The caller's deadline.
-    pub(crate) deadline: Instant,
-}
-
-impl Clock {
-    pub(crate) fn now(&self) -> Duration {
-        self.start.elapsed()
+impl<C: Carrier> PoolSession<C> {
+    /// Makes the session of that grant, of a pool that was opened by that recipe, to be stepped by that transport. `None` if
+    /// a batch of its lanes is larger than a frame may be.
+    pub fn open(recipe: &Arc<Recipe>, spec: &EnvSpec, grant: Grant, transport: Transport) -> Option<Self> {
+        let (layout, autoreset) = (FrameLayout::of(spec), recipe.open.settings.autoreset);
+        let same_step = autoreset == AutoresetMode::SameStep;
+        let (rows, pool) = (grant.lanes as usize, recipe.open.pool);
+        let lanes = grant.first_lane as usize..grant.first_lane as usize + rows;
+        let plain = layout.batch(rows, false)?;
+        let with_final = if same_step { layout.batch(rows, true) } else { None };
+        let places = Places { plain, with_final, taken: layout.action_taken() };
+        let max_columns = layout.rows(rows, same_step)?.bytes;
+        let shape = Shape::new(spec, autoreset, layout);
+        let (plays, offers) = (false, false);
+        let terms = Terms { transport, refused_memory: None, shape, max_columns, plays, offers };
+        // The id's low bits are random.
+        let session = Session::new(Arc::clone(recipe), spec, grant, pool.as_u128() as u64);
+        let (link, alarm) = (Link::default(), C::Alarm::default());
+        Some(Self { session, link, terms, places, pool, lanes, played: 0, alarm })
     }
 
-    fn until(&self) -> Duration {
-        self.deadline - self.start
+    /// Returns what decides about it.
+    pub const fn session(&self) -> &Session {
+        &self.session
     }
-}
 
-impl PoolSession {
-    pub(crate) fn new(session: Session, pool: RunId, terms: Terms, places: Places) -> Self {
-        let first = session.grant().first_lane as usize;
-        let lanes = first..first + session.grant().lanes as usize;
-        Self {
-            session,
-            link: Link::default(),
-            terms,
-            places,
-            pool,
-            lanes,
-            played: 0,
-            alarm: Alarm::default(),
-        }
+    /// Notes that the caller has reported its lanes as lost.
+    pub fn report_gone(&mut self) {
+        self.session.report_gone();
+    }
+
+    /// Returns the transport by which it is attached now.
+    pub fn transport(&self) -> Option<Transport> {
+        self.link.transport()
+    }
+
+    /// Lets its node go.
+    pub fn detach(&mut self) {
+        self.link.detach();
     }
 
     /// Returns its lanes in the pool.
@@ -89,22 +91,22 @@ impl PoolSession {
     /// Returns the sidecar of the last answer; empty if it had none, or came by memory.
     pub(crate) fn sidecar(&self) -> &[u8] {
         match &self.link {
-            Link::Quic(link) => link.sidecar(),
+            Link::Stream(link) => link.sidecar(),
             Link::Memory(_) => &[],
         }
     }
 
     /// Attaches if it is not attached. If that fails it is tried again at the next request. Cancellation-safe.
-    pub(crate) async fn attach_early(&mut self, network: &Network, start: Instant) {
+    pub(crate) async fn attach_early(&mut self, carrier: &C) {
         if !self.link.is_attached() && self.session.gone().is_none() {
-            let event = self.link.attach(&mut self.terms, network, self.pool, self.session.grant()).await;
-            self.session.on(start.elapsed(), event);
+            let event = self.link.attach(&mut self.terms, carrier, self.pool, self.session.grant()).await;
+            self.session.on(carrier.now(), event);
         }
     }
 
     /// Makes a request, in place of one that is under way; [`PoolSession::answer`] carries it out.
-    pub(crate) fn ask(&mut self, body: RequestBody, clock: Clock) {
-        self.session.on(clock.now(), SessionEvent::Requested { body, deadline: clock.until() });
+    pub fn ask(&mut self, body: RequestBody, way: &Way<'_, C>) {
+        self.session.on(way.carrier.now(), SessionEvent::Requested { body, deadline: way.deadline });
     }
 
     /// Has the request under way answered with the lanes that are done, if it waits for more.
@@ -117,20 +119,20 @@ impl PoolSession {
     /// Carries out the request that was made, on another node if the session's is lost and lanes are to be resumed.
     /// Returns its answer's header once the whole answer is in the link. Cancellation-safe: the next call goes on where
     /// this one was dropped.
-    pub(crate) async fn answer(&mut self, way: &Way<'_>) -> Result<FrameHeader, Trouble> {
+    pub(crate) async fn answer(&mut self, way: &Way<'_, C>) -> Result<FrameHeader, Trouble> {
         let action = self.awaited(way);
         // A request that has an answer has its header.
         self.carry_out(action, way).await?.ok_or(Trouble::Gone)
     }
 
-    fn awaited(&mut self, way: &Way<'_>) -> SessionAction {
+    fn awaited(&mut self, way: &Way<'_, C>) -> SessionAction {
         let Self { session, link, .. } = self;
         let posted = || link.in_place().map(MemoryLink::columns).unwrap_or_default();
-        session.awaited(way.clock.now(), way.clock.until(), posted)
+        session.awaited(way.carrier.now(), way.deadline, posted)
     }
 
     /// Carries the request out while the session is where it is; `None` if it is not there any more.
-    pub(crate) async fn answer_here(&mut self, way: &Way<'_>) -> Option<Result<FrameHeader, Trouble>> {
+    pub(crate) async fn answer_here(&mut self, way: &Way<'_, C>) -> Option<Result<FrameHeader, Trouble>> {
         let (mut action, mut header) = (self.awaited(way), None);
         loop {
             match action {
@@ -144,9 +146,9 @@ impl PoolSession {
 
     /// Prepares for a request: the session leaves a node that goes away, or its lanes begin anew. Returns whether they
     /// have.
-    pub(crate) async fn settle(&mut self, way: &Way<'_>, reset: bool) -> bool {
+    pub async fn settle(&mut self, way: &Way<'_, C>, reset: bool) -> bool {
         let was_gone = self.session.gone().is_some();
-        let action = self.session.on(way.clock.now(), SessionEvent::Settle { reset });
+        let action = self.session.on(way.carrier.now(), SessionEvent::Settle { reset });
         let settled = self.carry_out(action, way).await;
         was_gone && settled.is_ok() && self.session.gone().is_none()
     }
@@ -154,7 +156,7 @@ impl PoolSession {
     async fn carry_out(
         &mut self,
         mut action: SessionAction,
-        way: &Way<'_>,
+        way: &Way<'_, C>,
     ) -> Result<Option<FrameHeader>, Trouble> {
         let mut header = None;
         loop {
@@ -162,7 +164,7 @@ impl PoolSession {
                 SessionAction::Done(result) => return result.map(|()| header),
                 SessionAction::Place => {
                     let placed = Box::pin(self.place(way)).await;
-                    action = self.take_in(way.clock.now(), placed);
+                    action = self.take_in(way.carrier.now(), placed);
                 }
                 next => action = self.act(next, way, &mut header).await,
             }
@@ -173,28 +175,28 @@ impl PoolSession {
     async fn act(
         &mut self,
         action: SessionAction,
-        way: &Way<'_>,
+        way: &Way<'_, C>,
         header: &mut Option<FrameHeader>,
     ) -> SessionAction {
         let Self { session, link, terms, pool, alarm, .. } = self;
-        let (clock, busy) = (way.clock, session.is_busy());
-        let (connection, about) = (link.connection().cloned(), session.inquiry());
+        let (carrier, busy) = (way.carrier, session.is_busy());
+        let (line, about) = (link.line(), session.inquiry());
         let event = tokio::select! {
             biased;
             event = async {
                 match action {
-                    SessionAction::Send { number } => send(session, link, number, header).await,
+                    SessionAction::Send { number } => send(session, link, number, header, carrier).await,
                     SessionAction::WaitUntil(until) => {
-                        tokio::time::sleep_until(clock.start + until).await;
+                        carrier.sleep_until(until).await;
                         SessionEvent::Woken
                     }
-                    _ => Box::pin(link.attach(terms, way.network, *pool, session.grant())).await,
+                    _ => Box::pin(link.attach(terms, carrier, *pool, session.grant())).await,
                 }
             } => event,
-            cause = ask_when_silent(about, connection, way, alarm), if busy => SessionEvent::ReportedGone(cause),
+            cause = ask_when_silent(about, line, carrier, alarm), if busy => SessionEvent::ReportedGone(cause),
         };
         // Nothing is awaited from here on: an event is taken in as a whole or not at all.
-        self.take_in(clock.now(), event)
+        self.take_in(carrier.now(), event)
     }
 
     fn take_in(&mut self, now: Duration, event: SessionEvent) -> SessionAction {
@@ -221,34 +223,32 @@ impl PoolSession {
     }
 
     /// Asks the coordinator for another place, once.
-    async fn place(&mut self, way: &Way<'_>) -> SessionEvent {
-        let request = self.session.place_request();
-        let ask = async {
-            let connection = way.network.coordinator().await.map_err(|error| NoPlace::of_dial(&error))?;
-            let call = CallId::generate();
-            let asked = connection.call_for(request, Some(call), PLACE_WITHIN);
-            call.traced(ReplaceSession::WORD, asked).await.map_err(|error| match error {
-                CallError::Refused(refusal) => NoPlace::of_call(CallError::Refused(refusal.of_call(call))),
-                error => NoPlace::of_call(error),
-            })
-        };
-        match tokio::time::timeout_at(way.clock.deadline, ask).await {
-            Ok(Ok(replaced)) => SessionEvent::Placed(Box::new(replaced)),
-            Ok(Err(why)) => SessionEvent::NoPlace(why),
-            Err(_) => SessionEvent::NoPlace(NoPlace::Busy(COORDINATOR_AWAY)),
+    async fn place(&mut self, way: &Way<'_, C>) -> SessionEvent {
+        tokio::select! {
+            biased;
+            placed = way.carrier.replace(self.session.place_request()) => match placed {
+                Ok(replaced) => SessionEvent::Placed(Box::new(replaced)),
+                Err(why) => SessionEvent::NoPlace(why),
+            },
+            () = way.carrier.sleep_until(way.deadline) => {
+                SessionEvent::NoPlace(NoPlace::Busy(COORDINATOR_AWAY))
+            }
         }
     }
 
     /// Carries the session's request out and copies its answer's columns into the target. Returns the lanes that are
     /// lost.
-    pub(crate) async fn take_batch(
+    ///
+    /// # Errors
+    /// See [`Trouble`].
+    pub async fn take_batch(
         &mut self,
-        way: &Way<'_>,
+        way: &Way<'_, C>,
         target: &Target<'_>,
         bools: &[usize],
     ) -> Result<Vec<LostLane>, Trouble> {
         let header = self.answer(way).await?;
-        let now = way.clock.now();
+        let now = way.carrier.now();
         self.land(now, header, target, bools).map_err(|what| self.distrust(now, what))
     }
 
@@ -274,6 +274,32 @@ impl PoolSession {
         Ok(losses)
     }
 
+    /// Posts a step in the session's memory, with these actions or those that stand there. Returns false if it is not
+    /// attached by memory, or something is under way.
+    #[inline]
+    pub fn post_in_memory(&mut self, actions: Option<ColumnRef<'_>>) -> bool {
+        let Self { session, link, .. } = self;
+        let free = |link: &&mut MemoryLink| link.is_attached() && !link.is_under_way();
+        let Some(link) = link.in_place_mut().filter(free) else { return false };
+        if let (Some(actions), Some(mut to)) = (actions, link.actions_mut()) {
+            let copied = to.copy_from(actions);
+            debug_assert!(copied, "both columns are those of one space");
+        }
+        link.step(session);
+        true
+    }
+
+    /// Takes the answer to a step that was [posted](Self::post_in_memory), if it is there, as
+    /// [`take_batch`](Self::take_batch) does.
+    pub fn answered_in_memory(&mut self, now: Duration, target: &Target<'_>) -> Option<Vec<LostLane>> {
+        let link = self.link.in_place_mut().filter(|link| link.has_news())?;
+        let Ok(MemoryAnswer::Batch) = link.wait(None, || true) else { return None };
+        target.land_frame(&self.lanes, &link.frame()?);
+        let (known, losses) = (link.lost().len(), self.note_frame(now));
+        losses[known..].iter().for_each(|loss| target.cut(&self.lanes, loss.lane as usize));
+        Some(losses)
+    }
+
     /// Keeps the notes of the newest frame in the session's memory. Returns the lanes that are lost.
     #[inline]
     pub(crate) fn note_frame(&mut self, now: Duration) -> Vec<LostLane> {
@@ -291,17 +317,18 @@ impl PoolSession {
 }
 
 /// Posts the session's request, once, and waits for its answer, whose header is kept.
-async fn send(
+async fn send<C: Carrier>(
     session: &mut Session,
-    link: &mut Link,
+    link: &mut Link<C::Stream>,
     number: u32,
     header: &mut Option<FrameHeader>,
+    carrier: &C,
 ) -> SessionEvent {
     let lost = |lost| match lost {
         LinkLost::Ended => SessionEvent::Lost,
         LinkLost::PortClosed => SessionEvent::PortClosed(None),
     };
-    let free = match link.is_free(number).await {
+    let free = match link.is_free(number, carrier).await {
         Ok(free) => free,
         Err(why) => return lost(why),
     };
@@ -311,7 +338,7 @@ async fn send(
         link.post(number, body);
         session.written(number);
     }
-    match link.answer(number, kind).await {
+    match link.answer(number, kind, carrier).await {
         Ok(LinkAnswer::Done(done)) if answer_to(kind).is_some_and(|wanted| done.kind != wanted) => {
             SessionEvent::Distrusted(format!("a frame of kind {:?} was not asked for", done.kind))
         }
@@ -335,39 +362,25 @@ const fn answer_to(kind: FrameKind) -> Option<FrameKind> {
 }
 
 /// Resolves with the reason when the node is silent and the session is gone; never otherwise. Cancellation-safe.
-async fn ask_when_silent(
+async fn ask_when_silent<C: Carrier>(
     about: Inquiry,
-    connection: Option<Connection>,
-    way: &Way<'_>,
-    alarm: &mut Alarm,
+    line: Option<impl Line>,
+    carrier: &C,
+    alarm: &mut C::Alarm,
 ) -> EndCause {
-    let start = Instant::now();
+    let start = carrier.now();
     let mut inquiry = about;
-    // Bytes received of the node; `None` without a connection.
-    let heard = || {
-        let connected = connection.as_ref().filter(|connection| connection.lost().is_none());
-        connected.map(|connection| connection.figures().received_bytes)
-    };
     loop {
-        alarm.until(start + inquiry.look_at()).await;
+        carrier.alarm(alarm, start + inquiry.look_at()).await;
         // A node that is inside a long step is sent nothing, and its port not asked about otherwise.
-        if let (true, Some(connection)) = (inquiry.has_looked(), &connection) {
-            connection.doubt();
+        if let (true, Some(line)) = (inquiry.has_looked(), &line) {
+            line.doubt();
         }
-        if inquiry.look(start.elapsed(), heard()) {
-            let status = Box::pin(ask(way.network, &inquiry)).await;
-            if let Some(cause) = inquiry.answered(start.elapsed(), status.as_ref()) {
+        if inquiry.look(carrier.now() - start, line.as_ref().and_then(Line::heard)) {
+            let status = Box::pin(carrier.pool_status(inquiry.question())).await;
+            if let Some(cause) = inquiry.answered(carrier.now() - start, status.as_ref()) {
                 return cause;
             }
         }
     }
-}
-
-/// Asks the coordinator for the state of the session's pool; `None` if it does not answer in time.
-async fn ask(network: &Network, inquiry: &Inquiry) -> Option<PoolStatus> {
-    let asked = async {
-        let connection = network.coordinator().await.ok()?;
-        connection.call(inquiry.question(), INQUIRY_DEADLINE).await.ok()
-    };
-    tokio::time::timeout(INQUIRY_DEADLINE, asked).await.ok()?
 }

@@ -61,7 +61,7 @@ pub struct RolloutsOptions {
 
 /// A fragment, with the episodes that ended in it.
 #[derive(Debug, Clone)]
-pub struct Batch {
+pub struct PlayedBatch {
     /// What the lanes have shown and done.
     pub fragment: Arc<Fragment>,
     /// Episodes that ended in it, by step and lane. Those of lanes that were lost are none.
@@ -201,7 +201,7 @@ impl Rollouts {
     ///
     /// # Errors
     /// See [`RolloutsError`]; afterwards they have ended.
-    pub fn next(&mut self, patience: Duration) -> Result<Option<Batch>, RolloutsError> {
+    pub fn next(&mut self, patience: Duration) -> Result<Option<PlayedBatch>, RolloutsError> {
         if self.under_way == 0 {
             self.order()?;
         }
@@ -217,7 +217,7 @@ impl Rollouts {
         }
         self.returned.push(Arc::clone(&fragment));
         let (episodes, lost) = self.tally.take(&fragment);
-        Ok(Some(Batch { fragment, episodes, lost }))
+        Ok(Some(PlayedBatch { fragment, episodes, lost }))
     }
 
     /// Has the lanes play by another policy, behind the fragments that are under way. Returns at once; [`Update::wait`] waits

@@ -443,12 +443,22 @@ impl Session {
         &self.grant
     }
 
+    /// Returns the number of the last episode that began in a lane, as far as the log knows.
+    pub fn last_episode(&self, lane: u32) -> Option<u64> {
+        self.log.as_ref()?.last_episode(lane)
+    }
+
     /// Returns why it is gone; `None` while it is not.
     pub const fn gone(&self) -> Option<&Gone> {
         match &self.state {
             Stage::Gone(gone) | Stage::Placing { gone, .. } => Some(gone),
             _ => None,
         }
+    }
+
+    /// Returns whether its lanes are lost, and nobody brings them back for now.
+    pub const fn is_lost(&self) -> bool {
+        matches!(self.state, Stage::Gone(_))
     }
 
     /// Returns whether it is where it was granted last, and is not about to leave.

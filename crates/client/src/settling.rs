@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::carrier::Carrier;
 use crate::pool::AsyncPool;
-use crate::pool_session::{Clock, PoolSession, Way};
+use crate::pool_session::{PoolSession, Way};
 use crate::session::OnLoss;
 
 impl AsyncPool {
     /// Settles every session that has something to settle, before a request that will `reset` all lanes or not. Takes a
     /// moment, unless a node is being waited for.
-    pub(crate) async fn settle_sessions(&mut self, clock: Clock, reset: bool) {
-        self.cluster.network().look_at_nodes();
+    pub(crate) async fn settle_sessions(&mut self, deadline: Instant, reset: bool) {
+        self.carrier.network().look_at_nodes();
         self.leave_lost_memory();
-        let leaves = |site: &PoolSession| site.session.is_leaving() && site.session.can_leave(clock.now());
+        let now = self.carrier.now();
+        let leaves = |site: &PoolSession| site.session.is_leaving() && site.session.can_leave(now);
         if self.in_place && self.sessions.iter().any(leaves) {
             self.leave_memory();
         }
@@ -22,16 +24,16 @@ impl AsyncPool {
             site.session.is_leaving() || site.session.gone().is_some_and(|gone| gone.reported)
         };
         if self.sessions.iter().any(due) {
-            Box::pin(self.settle_due(due, clock, reset)).await;
+            Box::pin(self.settle_due(due, deadline, reset)).await;
         }
     }
 
-    async fn settle_due(&mut self, due: impl Fn(&PoolSession) -> bool, clock: Clock, reset: bool) {
+    async fn settle_due(&mut self, due: impl Fn(&PoolSession) -> bool, deadline: Instant, reset: bool) {
         let learned = reset && self.kind.spec.source.is_learned();
         let within = if learned { LEARN_WITHIN } else { SETTLE_WITHIN };
-        let deadline = clock.deadline.min(Instant::now() + within);
-        let Self { sessions, cluster, .. } = self;
-        let way = Way { network: cluster.network(), clock: Clock { deadline, ..clock } };
+        let deadline = deadline.min(Instant::now() + within);
+        let Self { sessions, carrier, .. } = self;
+        let way = Way { carrier, deadline: carrier.at(deadline) };
         let mut begun = Vec::new();
         for site in sessions.iter_mut().filter(|site| due(site)) {
             // What is dropped at the deadline is taken up again by the next call.

@@ -28,7 +28,7 @@ pub struct SessionQueue {
     /// Their actions, in a column of all lanes of the session.
     actions: ColumnData,
     /// The request that was made and not answered.
-    pub asked: Option<SendRequest>,
+    pub(crate) asked: Option<SendRequest>,
 }
 
 /// What a lane waits for.
@@ -46,9 +46,9 @@ enum LaneWaits {
 
 /// A request to send lanes.
 #[derive(Debug)]
-pub struct SendRequest {
+pub(crate) struct SendRequest {
     /// Numbers of the lanes in the session, ascending: all that are under way.
-    pub lanes: Vec<u32>,
+    pub(crate) lanes: Vec<u32>,
     /// Their columns.
     columns: Bytes,
     /// Number of lanes for which its answer waits.
@@ -61,12 +61,13 @@ pub struct SendRequest {
 
 /// The rows that have come and were not received.
 #[derive(Default)]
-pub(crate) struct Ready {
-    pub(crate) rows: Received,
+pub struct Ready {
+    /// Their rows.
+    pub rows: Received,
     /// The lanes that were lost in the last answer of each session, by the session's number.
-    pub(crate) losses: Vec<(usize, Vec<LostLane>)>,
+    pub losses: Vec<(usize, Vec<LostLane>)>,
     /// The first refusal, and the lanes that did not move.
-    pub(crate) refused: Option<(StepError, Vec<u32>)>,
+    pub refused: Option<(StepError, Vec<u32>)>,
 }
 
 impl FirstDone {
@@ -111,13 +112,13 @@ impl SessionQueue {
     }
 
     /// Returns whether a lane has come that no request has named.
-    pub fn has_fresh(&self) -> bool {
+    pub(crate) fn has_fresh(&self) -> bool {
         self.lanes.contains(&LaneWaits::Request)
     }
 
     /// Returns whether the request under way is to be answered with what is done, which is asked for once: it has not named
     /// all lanes that were sent, or waits for more lanes than are `wanted`, if any are.
-    pub fn is_to_hasten(&mut self, wanted: Option<usize>) -> bool {
+    pub(crate) fn is_to_hasten(&mut self, wanted: Option<usize>) -> bool {
         let fresh = self.has_fresh();
         let Some(asked) = &mut self.asked else { return false };
         let late = wanted.is_some_and(|wanted| asked.min > wanted);
@@ -133,10 +134,13 @@ impl SessionQueue {
 
     /// Makes the next request, which names all lanes that are under way. `None` if none is, or if its frame would be too
     /// large, which it never is.
-    pub fn ask(&mut self, layout: &FrameLayout, min: usize, placed: Incarnation) -> Option<&SendRequest> {
-        let lanes: Vec<u32> = (0..self.lanes.len() as u32)
-            .filter(|&lane| self.lanes[lane as usize] != LaneWaits::Nothing)
-            .collect();
+    pub(crate) fn ask(
+        &mut self,
+        layout: &FrameLayout,
+        min: usize,
+        placed: Incarnation,
+    ) -> Option<&SendRequest> {
+        let lanes = self.under_way();
         if lanes.is_empty() {
             return None;
         }
@@ -162,15 +166,33 @@ impl SessionQueue {
         self.asked.as_ref()
     }
 
+    /// Forgets all lanes that are under way, and returns them, ascending.
+    pub(crate) fn take_all(&mut self) -> Vec<u32> {
+        let lanes = self.under_way();
+        self.lanes.fill(LaneWaits::Nothing);
+        self.asked = None;
+        lanes
+    }
+
+    fn under_way(&self) -> Vec<u32> {
+        let waits = |lane: &u32| self.lanes[*lane as usize] != LaneWaits::Nothing;
+        (0..self.lanes.len() as u32).filter(waits).collect()
+    }
+
     /// Notes that the request was answered with the rows of `done`, lanes of the session: the node has the others.
-    pub fn answered(&mut self, asked: &SendRequest, done: impl Iterator<Item = u32>) {
+    pub(crate) fn answered(&mut self, asked: &SendRequest, done: impl Iterator<Item = u32>) {
         asked.lanes.iter().for_each(|&lane| self.lanes[lane as usize] = LaneWaits::Row);
         done.for_each(|lane| self.lanes[lane as usize] = LaneWaits::Nothing);
     }
 
     /// Returns the lanes that do not move when the request is refused, by the node at that place, and forgets them. Those
     /// that the node has had before are still under way there. `known` are the lanes that were refused, if the link says.
-    pub fn refused(&mut self, asked: &SendRequest, placed: Incarnation, known: Option<&[u32]>) -> Vec<u32> {
+    pub(crate) fn refused(
+        &mut self,
+        asked: &SendRequest,
+        placed: Incarnation,
+        known: Option<&[u32]>,
+    ) -> Vec<u32> {
         let first = |lane: &u32| match known {
             Some(refused) => refused.contains(lane),
             None => self.lanes[*lane as usize] == LaneWaits::Answer,
@@ -186,18 +208,18 @@ impl SessionQueue {
 
 impl SendRequest {
     /// Returns the request without its number.
-    pub fn body(&self) -> RequestBody {
+    pub(crate) fn body(&self) -> RequestBody {
         let sidecar = sidecar_of(SendLanes { min: self.min as u32 });
         RequestBody { kind: FrameKind::Send, columns: self.columns.clone(), sidecar }
     }
 
     /// Returns the sidecar of a request that is hastened, should it be written once more.
-    pub fn hastened_sidecar() -> Bytes {
+    pub(crate) fn hastened_sidecar() -> Bytes {
         sidecar_of(SendLanes { min: 0 })
     }
 
     /// Returns the actions of some of its lanes, as bytes of a column.
-    pub fn actions_of(&self, lanes: &[u32], layout: &FrameLayout) -> Vec<u8> {
+    pub(crate) fn actions_of(&self, lanes: &[u32], layout: &FrameLayout) -> Vec<u8> {
         let (places, size) = (layout.actions(self.lanes.len(), true), layout.action.row_bytes());
         let actions = places.and_then(|places| self.columns.get(places.actions)).unwrap_or_default();
         let rows = lanes.iter().filter_map(|lane| self.lanes.binary_search(lane).ok());

@@ -6,6 +6,7 @@ mod commands;
 mod connecting;
 mod double;
 mod first_done;
+mod lost_lanes;
 mod memory;
 #[cfg(target_os = "linux")]
 mod nodes;

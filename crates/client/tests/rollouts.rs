@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_client::{
-    Batch, EmbeddedLanes, PlayedLanes, Pool, PoolRequest, Rollouts, RolloutsError, RolloutsOptions,
+    EmbeddedLanes, PlayedBatch, PlayedLanes, Pool, PoolRequest, Rollouts, RolloutsError, RolloutsOptions,
     StepError, Transport,
 };
 use rollhouse_core::{AutoresetMode, ColumnRef};
@@ -61,7 +61,7 @@ fn pool(nodes: &Nodes, autoreset: AutoresetMode) -> Pool {
     nodes.connect().open_pool(request).unwrap()
 }
 
-fn next(rollouts: &mut Rollouts) -> Batch {
+fn next(rollouts: &mut Rollouts) -> PlayedBatch {
     rollouts.next(PATIENCE).unwrap().unwrap()
 }
 
@@ -85,7 +85,7 @@ fn contents(fragment: &Fragment) -> Vec<Vec<u8>> {
     all
 }
 
-fn assert_same(one: &Batch, other: &Batch, when: &str) {
+fn assert_same(one: &PlayedBatch, other: &PlayedBatch, when: &str) {
     assert_eq!(contents(&one.fragment), contents(&other.fragment), "{when}");
     assert_eq!(one.episodes, other.episodes, "{when}");
 }
@@ -118,7 +118,7 @@ fn a_fragment_has_what_each_action_was_chosen_from_and_what_came_of_it() {
     let mut rollouts = Rollouts::begin(embedded(AutoresetMode::SameStep), options(40, 0)).unwrap();
     engine.reset(&Reset::seeded(3, LANES)).unwrap();
     for _ in 0..3 {
-        let Batch { fragment, .. } = next(&mut rollouts);
+        let PlayedBatch { fragment, .. } = next(&mut rollouts);
         let mut finals = 0;
         for step in 0..fragment.steps() {
             let rows = step * LANES..(step + 1) * LANES;
@@ -156,7 +156,7 @@ fn prove_versions(lanes: impl PlayedLanes, staleness: usize) {
     let options = RolloutsOptions { policy, file, ..options(8, staleness) };
     let mut rollouts = Rollouts::begin(lanes, options).unwrap();
     for updates in 0..6u64 {
-        let Batch { fragment, .. } = next(&mut rollouts);
+        let PlayedBatch { fragment, .. } = next(&mut rollouts);
         let wanted = (updates + 1).saturating_sub(staleness as u64).max(1);
         let ColumnRef::I64(actions) = fragment.actions() else { panic!("CartPole's actions are numbers") };
         for (&action, &version) in actions.iter().zip(fragment.versions()) {

@@ -245,6 +245,29 @@ fn a_node_that_cannot_record_is_left_with_the_request_and_asked_on_if_there_is_n
     assert_eq!(session.body().unwrap().kind, FrameKind::Step);
 }
 
+/// Symptom: lanes that were sent were shown as cut, though their node had them. Cause: a node that could not record their
+/// request was to be left; others were sent meanwhile, and settling for these forgot the request. Fix: it is carried on.
+#[test]
+fn a_request_with_which_a_node_is_left_is_carried_on_whatever_is_settled_meanwhile() {
+    for leaving in [false, true] {
+        let mut session = session(OnLoss::Resume);
+        reset(&mut session);
+        note(&mut session, &Notes { leaving, ..Notes::default() });
+        assert_eq!(session.on(NOW, requested(FrameKind::Send)), SessionAction::Send { number: 2 });
+        session.written(2);
+        assert_eq!(session.on(NOW, cannot_record()), SessionAction::Place);
+        for now in [NOW, NOW + Duration::from_secs(3)] {
+            assert_eq!(session.on(now, SessionEvent::Settle { reset: false }), DONE);
+            assert_eq!(session.awaited(now, DEADLINE, Bytes::new), SessionAction::Place);
+        }
+        assert_eq!(session.on(NOW, placed(2)), SessionAction::Attach);
+        assert_eq!(session.on(NOW, ATTACHED), SessionAction::Send { number: 1 });
+        session.written(1);
+        assert_eq!(session.on(NOW, SessionEvent::Answered), SessionAction::Send { number: 2 });
+        assert_eq!(session.body().unwrap().kind, FrameKind::Send);
+    }
+}
+
 /// Symptom: one node's full disk ended the training of a pool with `on_loss = "report"` after its timeout, though another
 /// node had room, and to drain the node did not help. Cause: only lanes that are resumed left such a node. Fix: the others
 /// leave it too, once it has not recorded for a while, and begin new episodes where they go.
@@ -310,6 +333,25 @@ fn lanes_whose_loss_was_reported_begin_anew_before_the_next_request() {
 
 /// Symptom: a pool of several sessions, one of whose nodes was lost during the first reset, refused its next step. Cause:
 /// the lost lanes began anew on a node that had never reset them. Fix: lanes that never began wait for a reset.
+/// Symptom: lanes that had begun anew were shown as lost again, in the row that began their episodes. Cause: a step came
+/// before their new node knew of them, and what had been reported was kept for it. Fix: it is not.
+#[test]
+fn lanes_whose_loss_was_reported_are_not_shown_as_lost_by_a_step_that_comes_while_they_begin_anew() {
+    let mut session = session(OnLoss::Report);
+    reset(&mut session);
+    session.on(NOW, requested(FrameKind::Step));
+    assert_eq!(session.on(NOW, lose()), GONE);
+    assert!(session.report_gone());
+    assert_eq!(session.on(NOW, SessionEvent::Settle { reset: false }), SessionAction::Place);
+    assert_eq!(session.on(NOW, placed(2)), SessionAction::Attach);
+    assert_eq!(session.on(NOW, requested(FrameKind::Step)), SessionAction::Attach);
+    assert_eq!(session.on(NOW, ATTACHED), SessionAction::Send { number: 1 });
+    session.written(1);
+    assert_eq!(session.on(NOW, SessionEvent::Answered), SessionAction::Send { number: 2 });
+    assert_eq!(session.body().unwrap().kind, FrameKind::Step);
+    assert_eq!(session.take_cut(&[0, 1]), [0_u32; 0]);
+}
+
 #[test]
 fn lanes_that_never_began_are_begun_anew_by_a_reset_and_not_by_a_step() {
     let mut session = session(OnLoss::Report);

@@ -128,7 +128,7 @@ pub use joining::{JoinError, Joining};
 pub use link_view::{LinkState, RenewalState};
 pub use node::{BeginError, MAX_ROLLOUTS, Node, RolloutHandle, StartError};
 pub use node_session::{NodeSession, SessionAction, SessionEvent, SessionState};
-pub use owned::{FrameRequest, OwnedSession, RequestFault, Unanswered};
+pub use owned::{FrameRequest, MemoryFault, OwnedSession, RequestFault, Unanswered};
 pub use parts::{Mishap, Part, PartExit, PartsHealth};
 pub use plan::{MAX_SESSION_LANES, SessionPlan};
 pub use player::{Move, MoveError, Player, PlayerView};

@@ -49,7 +49,7 @@ use playing::Played;
 use recording::Recording;
 use sending::{Sent, Wanted};
 
-pub(crate) use memory::MemoryFault;
+pub use memory::MemoryFault;
 pub(crate) use recording::RecordingWatch;
 pub(crate) use request::check_header;
 pub use request::{FrameRequest, RequestFault, Unanswered};

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rollhouse_client::{
-    Batch, EmbeddedLanes, PlayedEpisode, Rollouts, RolloutsError, RolloutsOptions, Update,
+    EmbeddedLanes, PlayedBatch, PlayedEpisode, Rollouts, RolloutsError, RolloutsOptions, Update,
 };
 use rollhouse_core::{ColumnRef, ColumnSpec, DType, Role};
 use rollhouse_engine::{Fragment, FragmentColumns, PlayError};
@@ -147,10 +147,10 @@ impl NativeRollouts {
     fn dict<'py>(
         &self,
         py: Python<'py>,
-        batch: Batch,
+        batch: PlayedBatch,
         columns: &FragmentColumns,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let Batch { fragment, episodes, lost } = batch;
+        let PlayedBatch { fragment, episodes, lost } = batch;
         let base = KeepAlive::new(py, Arc::clone(&fragment) as Arc<_>)?;
         let arrays = Arrays { of: &fragment, lanes: self.lanes.get(), columns, base: base.bind(py) };
         let dict = arrays.dict()?;

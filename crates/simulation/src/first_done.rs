@@ -1,11 +1,9 @@
-//! How a trainer sends the lanes of a session some at a time, and takes them as they are done. The client library's own
-//! [`SessionQueue`] decides which lanes a request names, and when it is hastened.
+//! Which lanes of a session a trainer sends at a time, and what it takes of them. The client library's own
+//! [`SessionQueue`](rollhouse_client::SessionQueue) decides which lanes a request names, and when it is hastened.
 
 use std::time::Duration;
 
-use rollhouse_client::{SendRequest, SessionQueue};
-use rollhouse_core::ColumnRef;
-use rollhouse_wire::{BatchPlaces, ColumnBuffer, FrameLayout, Incarnation};
+use rollhouse_wire::{BatchPlaces, ColumnBuffer, FrameLayout};
 
 use crate::context::Context;
 use crate::late::is_slow;
@@ -14,7 +12,6 @@ use crate::network::IDLE;
 /// Lanes of a session, some of which are under way.
 #[derive(Debug)]
 pub(crate) struct FirstDone {
-    pub(crate) queue: SessionQueue,
     /// Whether a lane was sent and not taken.
     sent: Vec<bool>,
     /// Number of lanes for which the caller still waits.
@@ -24,6 +21,13 @@ pub(crate) struct FirstDone {
     /// Whether all lanes were reset, so that some can be sent.
     pub(crate) has_begun: bool,
     hastened: Option<Hastened>,
+}
+
+/// Lanes that are sent, and for how many is waited.
+pub(crate) struct Drawn {
+    pub(crate) lanes: Vec<u32>,
+    pub(crate) wanted: usize,
+    pub(crate) usual: usize,
 }
 
 /// A request for whose answer lanes wait that can be done at once.
@@ -36,23 +40,17 @@ struct Hastened {
 }
 
 impl FirstDone {
-    pub(crate) fn new(lanes: u32, layout: &FrameLayout) -> Self {
-        Self {
-            queue: SessionQueue::new(lanes as usize, layout),
-            sent: vec![false; lanes as usize],
-            wanted: 0,
-            usual: 1,
-            has_begun: false,
-            hastened: None,
-        }
+    pub(crate) fn new(lanes: u32) -> Self {
+        Self { sent: vec![false; lanes as usize], wanted: 0, usual: 1, has_begun: false, hastened: None }
     }
 
-    /// Sends some of the lanes that are not under way, each with its action, and draws for how many is waited.
-    pub(crate) fn send(&mut self, action: impl Fn(u32) -> i64, ctx: &mut Context<'_>) {
+    /// Draws lanes to send of those that are not under way, and for how many is waited.
+    pub(crate) fn draw(&mut self, ctx: &mut Context<'_>) -> Drawn {
         let lanes = self.sent.len() as u32;
+        let mut drawn = Vec::new();
         for lane in 0..lanes {
             if !self.sent[lane as usize] && ctx.random.chance(SENT_PER_MILLE) {
-                self.queue.push(lane, ColumnRef::I64(&[action(lane)]));
+                drawn.push(lane);
                 self.sent[lane as usize] = true;
             }
         }
@@ -60,47 +58,19 @@ impl FirstDone {
         let sure = (0..lanes).filter(|&lane| self.sent[lane as usize] && !is_slow(lane, lanes)).count();
         self.wanted = ctx.random.within(0, sure as u64) as usize;
         self.usual = if self.wanted > 0 { self.wanted } else { self.usual };
+        Drawn { lanes: drawn, wanted: self.wanted, usual: self.usual }
     }
 
-    /// Returns whether nothing is to be waited for, and nothing to be asked.
-    pub(crate) fn is_done(&self) -> bool {
-        self.wanted == 0 && !self.queue.has_fresh()
-    }
-
-    /// Returns whether as many lanes have come as were waited for.
-    pub(crate) const fn is_content(&self) -> bool {
-        self.wanted == 0
-    }
-
-    /// Returns the number of lanes for which a request is to wait.
-    pub(crate) const fn min(&self) -> usize {
-        if self.wanted == 0 { self.usual } else { self.wanted }
-    }
-
-    /// Returns whether the request under way is to be hastened now.
-    pub(crate) fn is_to_hasten(&mut self) -> bool {
-        let least = (self.wanted > 0).then_some(self.wanted);
-        self.queue.is_to_hasten(least)
-    }
-
-    /// Makes the next request.
-    pub(crate) fn ask(&mut self, layout: &FrameLayout, placed: Incarnation) -> bool {
-        let min = self.min();
-        self.queue.ask(layout, min, placed).is_some()
-    }
-
-    /// Takes the rows of an answer.
-    pub(crate) fn take(&mut self, asked: &SendRequest, rows: &SomeRows) {
-        for &lane in &rows.lanes {
+    /// Takes lanes that were answered.
+    pub(crate) fn take(&mut self, lanes: &[u32]) {
+        for &lane in lanes {
             let sent = std::mem::take(&mut self.sent[lane as usize]);
             assert!(sent, "lane {lane} is answered and was not sent, or is answered twice");
         }
-        self.queue.answered(asked, rows.lanes.iter().copied());
-        self.wanted = self.wanted.saturating_sub(rows.lanes.len());
-        self.hastened = None;
+        (self.wanted, self.hastened) = (0, None);
     }
 
-    /// Notes that the node has answered otherwise than with rows.
+    /// Notes that the node has answered.
     pub(crate) const fn heard(&mut self) {
         self.hastened = None;
     }
@@ -108,21 +78,14 @@ impl FirstDone {
     /// Gives up lanes that do not move.
     pub(crate) fn give_up(&mut self, lanes: &[u32]) {
         lanes.iter().for_each(|&lane| self.sent[lane as usize] = false);
-        (self.wanted, self.hastened) = (0, None);
     }
 
-    /// Gives up all lanes.
-    pub(crate) fn lose_all(&mut self, layout: &FrameLayout, placed: Incarnation) {
-        let asked = self.queue.asked.take();
-        if let Some(asked) = asked {
-            self.queue.answered(&asked, asked.lanes.iter().copied());
-        }
-        self.queue.ask(layout, 1, placed);
-        if let Some(asked) = self.queue.asked.take() {
-            self.queue.answered(&asked, asked.lanes.iter().copied());
-        }
-        self.sent.fill(false);
+    /// Gives up all lanes. Returns whether any was under way.
+    pub(crate) fn lose_all(&mut self) -> bool {
         (self.wanted, self.hastened) = (0, None);
+        let any = self.sent.contains(&true);
+        self.sent.fill(false);
+        any
     }
 
     /// Checks that a request for whose answer lanes wait is answered by a node that is there: no pause of it is as

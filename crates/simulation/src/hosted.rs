@@ -1,22 +1,24 @@
 //! A session on a node: the real one, the turn at it, and what became of its lanes.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rollhouse_arena::{Request as MemoryRequest, ServingEnd};
 use rollhouse_core::{Interruption, PastEvent};
 use rollhouse_env::Registry;
 use rollhouse_node::{Cancel, FrameRequest, OwnedSession, RequestFault, SessionPlan, Turn};
 use rollhouse_replay::Recorder;
 use rollhouse_wire::{
-    FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Incarnation, Notes, OpenSession, Refusal, SessionId,
-    control, read_past,
+    Attached, FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Incarnation, MemoryAttached, Notes,
+    OpenSession, Refusal, SessionId, control, read_past,
 };
 
 use crate::first_done::{SomeRows, named};
 use crate::ledger::Ledger;
-use crate::message::header_of;
+use crate::message::{Memory, header_of};
 
 /// One session, as its node has it.
 #[derive(Debug)]
@@ -85,6 +87,29 @@ impl Hosted {
         }
         self.note(header.kind, request, answer.as_ref(), ledger);
         Ok(answer)
+    }
+
+    /// Makes the memory for an owner that was attached, and the node's end of it.
+    pub(crate) fn offer(&mut self, attached: &Attached) -> Result<(Box<ServingEnd>, Memory), Refusal> {
+        let end = self.owned.attach_memory()?;
+        let file = |file: BorrowedFd<'_>| file.try_clone_to_owned().expect("a descriptor is free");
+        let files = Arc::new([file(end.outputs_fd()), file(end.inputs_fd())]);
+        let attached = MemoryAttached {
+            lanes: attached.lanes,
+            last: attached.last,
+            generation: end.generation(),
+            logs: attached.logs,
+            refused: self.owned.last_refusal().cloned(),
+        };
+        Ok((Box::new(end), Memory { attached, files }))
+    }
+
+    /// Does what its owner asks for by memory. Any step may end an episode of each lane.
+    pub(crate) fn serve(&mut self, end: &mut ServingEnd, request: MemoryRequest, ledger: &mut Ledger) {
+        self.owned.serve(end, request, || true).expect("an owner of ours");
+        self.owned.hand_over(Duration::MAX).expect("an engine of one thread");
+        self.lanes.iter_mut().for_each(|lane| lane.ended += 1);
+        self.tell(ledger);
     }
 
     /// Answers the request that waits for lanes with those that are done.

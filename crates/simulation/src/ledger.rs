@@ -11,7 +11,7 @@ use std::time::Duration;
 use rollhouse_core::{EpisodeName, RunId};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Disk, EpisodeKey, Library, Query, ReadError, SegmentSummary, SetAside, segment_path};
-use rollhouse_wire::{Incarnation, OwnerPart, SessionId, Shipped};
+use rollhouse_wire::{Incarnation, OwnerPart, SessionId, Shipped, is_pool_of};
 
 use crate::owners::Owners;
 use crate::placements::Placements;
@@ -38,7 +38,9 @@ struct Sealed {
     arrival: Option<u64>,
     /// Whether the store has dropped it, because others came later.
     evicted: bool,
-    /// The owners whom its node named as it was shipped.
+    /// The runs that are recorded in it.
+    runs: BTreeSet<RunId>,
+    /// The owners whom its node named as it was shipped, as far as they have runs in it.
     owners: BTreeSet<String>,
 }
 
@@ -216,6 +218,7 @@ impl Ledger {
                 dropped: false,
                 arrival: None,
                 evicted: false,
+                runs: summary.runs(),
                 owners: BTreeSet::new(),
             },
         );
@@ -226,7 +229,8 @@ impl Ledger {
     pub(crate) fn shipped_as(&mut self, id: SegmentId, owned: &[OwnerPart]) {
         let sealed = self.segments.get_mut(&id).expect("only what was sealed is shipped");
         if !sealed.acknowledged {
-            sealed.owners = owned.iter().map(|part| part.owner.clone()).collect();
+            let has_runs = |part: &&OwnerPart| sealed.runs.iter().any(|&run| is_pool_of(&part.owner, run));
+            sealed.owners = owned.iter().filter(has_runs).map(|part| part.owner.clone()).collect();
         }
     }
 

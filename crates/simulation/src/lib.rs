@@ -3,7 +3,7 @@
 //!
 //! A [`World`] joins the very values that decide in a real cluster: the coordinator's `Cluster`, `Store` and
 //! `DataFolder`; a node's `Registration`, `SessionTable`, `NodeSession`s, `Turn`, `OwnedSession`, `Shipper` and recorder; a trainer's
-//! `Session`, `SessionQueue`, `Inquiry` and `ask_again`. Network, disks and clocks are simulated; what stands
+//! `PoolSession` with all that decides in it, and `ask_again`. Network, disks and clocks are simulated; what stands
 //! between them and those values here takes the place of the tasks and threads of the real processes, and decides
 //! nothing.
 //!
@@ -25,14 +25,17 @@
 //! One seed is one course of events: the same seed gives the same trace. [`Bug`] plants faults in the program to see
 //! that they are found.
 //!
+//! A trainer whose machine is a node's steps that node's lanes through memory: the arenas are real ones, and what wakes either
+//! side is a message, which faults stop as they stop any.
+//!
 //! Not a goal: the network's bytes and QUIC itself, threads, and speed; tests with real processes have those. Never a
 //! part of a release. Start reading at [`World`], then `node.rs`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "it tells who replays a seed what happens")]
 
-mod asking;
 mod bug;
 mod call;
+mod carrier;
 mod cast;
 mod chaos;
 mod connection;
@@ -50,6 +53,7 @@ mod network;
 mod node;
 mod owners;
 mod placements;
+mod play;
 mod pool_session;
 mod random;
 mod reference;

@@ -1,5 +1,6 @@
 //! The messages between sites.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,8 +8,8 @@ use rollhouse_coordinator::Reply;
 use rollhouse_core::RunId;
 use rollhouse_node::FrameRequest;
 use rollhouse_wire::{
-    Attach, Attached, CloseSession, FrameHeader, Heartbeat, OpenPool, OpenSession, PoolStatus, Refusal,
-    Register, ReplaceSession, SessionEnd, SessionOpened, Ship, Shipped,
+    Attach, Attached, CloseSession, FrameHeader, Heartbeat, MemoryAttached, OpenPool, OpenSession,
+    PoolStatus, Refusal, Register, ReplaceSession, SessionEnd, SessionOpened, Ship, Shipped,
 };
 
 /// A message that one site sends to another on a connection.
@@ -24,6 +25,8 @@ pub(crate) enum Message {
     Answer(u64, Response),
     /// A request on a session's stream.
     Frame { stream: u64, header: FrameHeader, request: Arc<FrameRequest> },
+    /// Something was put into the memory by which a stream's owner is attached.
+    Bell { stream: u64 },
     /// The answer to a frame.
     Answered { stream: u64, answer: Bytes },
     /// The node ends a stream.
@@ -45,7 +48,14 @@ pub(crate) enum Question {
     PoolStatus(RunId),
     OpenSession(Box<OpenSession>),
     CloseSession(CloseSession),
-    Attach { stream: u64, attach: Attach },
+    Attach { stream: u64, attach: Attach, memory: bool },
+}
+
+/// A session's memory, as its owner is given it.
+#[derive(Debug, Clone)]
+pub(crate) struct Memory {
+    pub(crate) attached: MemoryAttached,
+    pub(crate) files: Arc<[OwnedFd; 2]>,
 }
 
 #[derive(Debug, Clone)]
@@ -55,6 +65,7 @@ pub(crate) enum Response {
     Opened(Box<SessionOpened>),
     Ended(Box<SessionEnd>),
     Attached(Attached),
+    Memory(Memory),
     Pool(Box<PoolStatus>),
     Refused(Refusal),
 }
@@ -66,6 +77,7 @@ impl Message {
         match self {
             Self::Frame { stream, .. }
             | Self::Answered { stream, .. }
+            | Self::Bell { stream }
             | Self::StreamEnd { stream }
             | Self::Ask(_, Question::Attach { stream, .. }) => *stream,
             Self::Hello | Self::Welcome | Self::Ask(..) | Self::Answer(..) | Self::Ping | Self::Pong => 0,
@@ -118,11 +130,15 @@ impl Message {
                 Response::Opened(_) => (13, *ask),
                 Response::Ended(end) => (14, end.done.steps),
                 Response::Attached(attached) => (15, u64::from(attached.last)),
+                Response::Memory(memory) => {
+                    (25, memory.attached.generation << 32 | u64::from(memory.attached.last))
+                }
                 Response::Pool(status) => (21, *ask ^ crc(format!("{status:?}").as_bytes())),
                 Response::Refused(refusal) => (16, crc(refusal.message.as_bytes())),
             },
             Self::Frame { header, .. } => (17, crc(&header.encode())),
             Self::Answered { answer, .. } => (18, crc(answer)),
+            Self::Bell { stream } => (26, *stream),
             Self::StreamEnd { stream } => (19, *stream),
             Self::Ping => (22, 0),
             Self::Pong => (23, 0),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rollhouse_arena::ServingEnd;
 use rollhouse_env::Registry;
 use rollhouse_node::{
     ANSWER_DEADLINE, Cancel, FrameRequest, LinkAction, LinkEvent, Registration, SessionTable, Transport,
@@ -64,6 +65,8 @@ struct Stream {
     conn: u64,
     hosted: u64,
     number: u64,
+    /// The node's end of the memory by which its owner is attached.
+    memory: Option<Box<ServingEnd>>,
 }
 
 #[derive(Debug)]
@@ -131,6 +134,7 @@ impl Node {
                 Message::Ask(ask, question) => self.asked(conn, ask, question, ctx),
                 Message::Answer(ask, response) => self.answered(conn, ask, response, ctx),
                 Message::Frame { stream, header, request } => self.frame(stream, header, request, ctx),
+                Message::Bell { stream } => self.serve(stream, ctx),
                 Message::StreamEnd { stream } => self.detach(stream, ctx),
                 other => panic!("a node is sent {other:?}"),
             },
@@ -334,9 +338,13 @@ impl Node {
                 let response = answer.map_or_else(Response::Refused, |end| Response::Ended(Box::new(end)));
                 ctx.send(conn, Message::Answer(ask, response));
             }
-            Question::Attach { stream, attach } => {
-                let response = self.attach(conn, stream, &attach, ctx);
-                let response = response.map_or_else(Response::Refused, Response::Attached);
+            Question::Attach { stream, attach, memory } => {
+                let how = if memory { Transport::SharedMemory } else { Transport::Quic };
+                let response = match self.attach(conn, stream, (&attach, how), ctx) {
+                    Ok(attached) if memory => self.offer(stream, attached, ctx),
+                    attached => attached.map(Response::Attached),
+                };
+                let response = response.unwrap_or_else(Response::Refused);
                 ctx.send(conn, Message::Answer(ask, response));
             }
             other => panic!("a node is asked {other:?}"),
@@ -432,10 +440,10 @@ impl Node {
         &mut self,
         conn: u64,
         stream: u64,
-        attach: &Attach,
+        (attach, how): (&Attach, Transport),
         ctx: &mut Context<'_>,
     ) -> Result<Attached, Refusal> {
-        let attachment = self.table.attach(ctx.now, attach, Transport::Quic)?;
+        let attachment = self.table.attach(ctx.now, attach, how)?;
         let (handle, number) = (attachment.session, attachment.number);
         let hosted = self.hosted.get_mut(&handle).expect("what is open is hosted");
         hosted.turn.take_over(number);
@@ -454,11 +462,50 @@ impl Node {
             self.detach(old, ctx);
             ctx.send(old_conn, Message::StreamEnd { stream: old });
         }
-        self.streams.insert(stream, Stream { conn, hosted: handle, number });
+        self.streams.insert(stream, Stream { conn, hosted: handle, number, memory: None });
         if let Some(hosted) = self.hosted.get_mut(&handle) {
             hosted.alone_since = None;
         }
         Ok(attached)
+    }
+
+    /// Offers an owner that was attached the memory of its session, if it can be had.
+    fn offer(&mut self, stream: u64, attached: Attached, ctx: &mut Context<'_>) -> Result<Response, Refusal> {
+        let to = self.streams.get_mut(&stream).expect("it was just attached");
+        let hosted = self.hosted.get_mut(&to.hosted).expect("streams end with their session");
+        match hosted.offer(&attached) {
+            Ok((end, memory)) => {
+                to.memory = Some(end);
+                Ok(Response::Memory(memory))
+            }
+            Err(refusal) => {
+                self.detach(stream, ctx);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Does what is asked for in the memory of a stream's owner.
+    fn serve(&mut self, stream: u64, ctx: &mut Context<'_>) {
+        let Some(Stream { conn, hosted, number, memory: Some(end) }) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        let session = self.hosted.get_mut(hosted).expect("streams end with their session");
+        if session.turn.admit(*number).is_err() {
+            return;
+        }
+        if session.owned.recording().is_some_and(|run| run.is_behind() && run.outage().is_none()) {
+            // A thread would wait for a buffer here; the owner rings again.
+            return ctx.count("request waited for the recorder");
+        }
+        while let Some(request) = end.poll().expect("an owner of ours") {
+            let asked = session.owned.last() + 1;
+            ctx.ledger.placements.stepped(session.session, session.incarnation, stream, asked);
+            session.serve(end, request, ctx.ledger);
+        }
+        let conn = *conn;
+        self.spool.write(ctx);
+        ctx.send(conn, Message::Bell { stream });
     }
 
     fn detach(&mut self, stream: u64, ctx: &mut Context<'_>) {
@@ -490,7 +537,7 @@ impl Node {
     }
 
     fn frame(&mut self, stream: u64, header: FrameHeader, request: Arc<FrameRequest>, ctx: &mut Context<'_>) {
-        let Some(&Stream { conn, hosted: handle, number }) = self.streams.get(&stream) else { return };
+        let Some(&Stream { conn, hosted: handle, number, .. }) = self.streams.get(&stream) else { return };
         if self.waiting.iter().any(|(other, ..)| *other == stream) {
             // A stream's requests are answered in the order in which they came.
             return self.waiting.push((stream, header, request));

@@ -1,46 +1,47 @@
-//! One session of a pool, as its owner has it. It carries out what the client library's own [`Session`] decides, and
-//! steps the same lanes here to compare.
+//! One session of a pool, as its owner has it: the client library's own driver, polled by hand. The same lanes are stepped
+//! here to compare.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as Waking, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_client::{
-    Answered, COORDINATOR_AWAY, LaneFlags, NoPlace, OnLoss, PLACE_WITHIN, Recipe, RequestBody, Session,
-    SessionAction, SessionEvent, Trouble,
+    COORDINATOR_AWAY, INQUIRY_DEADLINE, LinkLost, NoMemory, NoPlace, OnLoss, PLACE_WITHIN, Recipe,
+    SessionEvent, Transport, Trouble,
 };
-use rollhouse_coordinator::Reply;
+use rollhouse_coordinator::Reply as Answer;
 use rollhouse_core::{ColumnRef, RunId};
 use rollhouse_env::Registry;
-use rollhouse_node::FrameRequest;
-use rollhouse_wire::{
-    Attach, CallError, ColumnBuffer, FrameHeader, FrameKind, Grant, HEADER_BYTES, Notes, Refusal, SessionId,
-    SessionReplaced, control,
-};
+use rollhouse_wire::{Attach, AttachCallError, CallError, FrameKind, Grant, SessionId, SessionReplaced};
 
-use crate::asking::Asking;
 use crate::bug::Bug;
 use crate::call::{Call, Line};
+use crate::carrier::{Order, Reply, VirtualCarrier};
 use crate::cast::{KEPT_FOR, LATE_ENV, index, lanes_of};
 use crate::context::Context;
 use crate::first_done::FirstDone;
-use crate::message::{Message, Question, Response, header_of};
+use crate::message::{Message, Question, Response};
 use crate::network::Site;
+use crate::play::{Kept, LaneRequest, Play, Played};
 use crate::reference::{MadeOf, Reference};
 
-mod some;
-
-#[derive(Debug)]
 pub(crate) struct PoolSession {
-    made_of: MadeOf,
-    session: Session,
-    /// The action that the session wants done next.
-    next: SessionAction,
-    caller: Caller,
-    under_way: UnderWay,
-    inquiry: Option<Asking>,
-    stream: Option<Stream>,
+    made_of: Arc<MadeOf>,
+    carrier: VirtualCarrier,
+    /// The driver with its lanes, while nothing is asked of it.
+    kept: Option<Box<Kept>>,
+    busy: Option<Busy>,
+    /// Calls of the driver that have no answer yet.
+    calls: BTreeMap<u64, Pending>,
+    grant: Grant,
+    /// The stream by which it is attached, and its connection.
+    stream: Option<(u64, u64)>,
+    /// When its node is next told that something is in its memory; `None` if it is not attached by that.
+    bell_at: Option<Duration>,
     /// Why the last request has no answer, if it has none.
     trouble: Option<Trouble>,
     /// An engine with the session's lanes, stepped here to compare.
@@ -50,79 +51,51 @@ pub(crate) struct PoolSession {
     steps: u64,
     /// The time at which its last answer was taken, on the world's clock.
     answered_at: Duration,
-    /// Number of the open or last episode of each lane, as the owner was told.
-    episodes: Vec<Option<u64>>,
     /// Whether its lanes were lost once, and not resumed.
     was_lost: bool,
-    /// Whether its owner is hostile: lanes that go on elsewhere begin anew there, under the same numbers.
-    forges: bool,
+    /// Whether its lanes are lost, and not being brought back.
+    is_out: bool,
 }
 
-/// The result that the caller waits for.
-#[derive(Debug)]
-enum Caller {
-    Rests,
-    /// The session prepares for a request, at most until the deadline.
-    Settles {
-        until: Duration,
-        /// `None` for some lanes, which are chosen when they can be sent.
-        body: Option<RequestBody>,
-        deadline: Duration,
-    },
-    Waits {
-        kind: FrameKind,
-        deadline: Duration,
-    },
+/// A request that is carried out.
+struct Busy {
+    kind: FrameKind,
+    /// The time until which it prepares.
+    settles_until: Duration,
+    future: Pin<Box<dyn Future<Output = (Box<Kept>, Play)> + Send>>,
 }
 
-/// The work that is under way for the session, apart from a request that waits for its answer.
 #[derive(Debug)]
-enum UnderWay {
-    Nothing,
-    Dialling,
-    /// The request to attach was sent under that number; it is given up at the deadline.
-    Attaching {
-        ask: u64,
-        stream: u64,
-        conn: u64,
-        deadline: Duration,
-    },
-    /// The coordinator is asked for another place.
-    Placing(Call),
-}
-
-/// The stream by which it is attached.
-#[derive(Debug)]
-struct Stream {
-    id: u64,
-    conn: u64,
-    /// The last request that was written on it.
-    posted: Option<(u32, FrameKind, Arc<FrameRequest>)>,
-    answers: VecDeque<Bytes>,
+enum Pending {
+    Place { call: Call, moving: bool },
+    Status(Call),
+    Attach { attach: Attach, memory: bool, node: usize, asked: Option<(u64, u64, u64)>, deadline: Duration },
 }
 
 impl PoolSession {
-    pub(crate) fn new(recipe: &Arc<Recipe>, grant: &Grant, registry: &Registry, seed: u64) -> Self {
+    pub(crate) fn new(recipe: &Arc<Recipe>, grant: &Grant, registry: &Registry, machine: usize) -> Self {
         let open = &recipe.open;
-        let made_of = MadeOf::new(recipe, grant, registry, seed);
+        let made_of = Arc::new(MadeOf::new(recipe, grant, registry));
         let late = *open.settings.env == *LATE_ENV;
-        let some = late.then(|| FirstDone::new(grant.lanes, &made_of.layout));
+        let carrier = VirtualCarrier::default();
+        // Those of late lanes are sent some at a time, over the network.
+        carrier.0.lock().machine = (!late).then_some(machine);
         Self {
-            session: made_of.session(grant.clone()),
-            made_of,
-            next: SessionAction::Done(Ok(())),
-            caller: Caller::Rests,
-            under_way: UnderWay::Nothing,
-            inquiry: None,
+            kept: Some(Box::new(Kept::new(&made_of, grant.clone()))),
+            carrier,
+            busy: None,
+            calls: BTreeMap::new(),
+            grant: grant.clone(),
             stream: None,
+            bell_at: None,
             trouble: None,
             reference: Reference::new(open, grant, registry),
-            some,
+            some: late.then(|| FirstDone::new(grant.lanes)),
+            made_of,
             steps: 0,
             answered_at: Duration::ZERO,
-            episodes: vec![None; grant.lanes as usize],
             was_lost: false,
-            forges: false,
+            is_out: false,
         }
     }
 
@@ -132,54 +105,49 @@ impl PoolSession {
 
     /// Makes its owner hostile from now on. Returns false if its lanes cannot go on elsewhere.
     pub(crate) fn forge(&mut self) -> bool {
-        if !self.resumes() || self.was_lost || self.some.is_some() {
+        if !self.resumes() || self.was_lost || self.some.is_some() || self.bell_at.is_some() {
             return false;
         }
-        self.forges = true;
+        self.carrier.0.lock().forges = true;
         // What its lanes are to answer is not to be known any more.
         self.reference.forget();
         true
     }
 
     /// Prepares for a request, and then makes it.
-    pub(crate) fn ask(&mut self, reset: bool, deadline: Duration, ctx: &Context<'_>) {
-        let body = match reset {
-            true => Some(body_of(FrameKind::Reset, Bytes::new())),
-            false if self.some.is_some() => None,
-            false => Some(self.step()),
-        };
-        self.caller = Caller::Settles { until: ctx.now + SETTLE_WITHIN, body, deadline };
-        self.happened(SessionEvent::Settle { reset }, ctx);
-    }
-
-    /// Makes the request, if the session takes any: a session whose lanes are lost is asked nothing.
-    fn request(&mut self, ctx: &mut Context<'_>) {
-        let Caller::Settles { body, deadline, .. } = std::mem::replace(&mut self.caller, Caller::Rests)
-        else {
-            return;
-        };
-        match body {
-            _ if self.session.is_out() => {}
-            Some(body) => {
-                self.caller = Caller::Waits { kind: body.kind, deadline };
-                self.happened(SessionEvent::Requested { body, deadline }, ctx);
-            }
-            None => {
-                self.caller = Caller::Waits { kind: FrameKind::Send, deadline };
-                self.send_some(ctx);
-            }
-        }
-    }
-
-    /// Returns a step with actions that depend on lane and step.
-    fn step(&mut self) -> RequestBody {
+    pub(crate) fn ask(&mut self, reset: bool, deadline: Duration, ctx: &mut Context<'_>) {
         self.steps += 1;
-        let Grant { lanes, first_lane, .. } = *self.session.grant();
-        let actions: Vec<i64> = (0..lanes).map(|lane| action_of(first_lane + lane, self.steps)).collect();
-        let places = self.made_of.layout.actions(lanes as usize, false).expect("a small batch");
-        let mut columns = vec![0; places.bytes];
-        columns[places.actions].copy_from_slice(ColumnRef::I64(&actions).bytes());
-        body_of(FrameKind::Step, Bytes::from(columns))
+        let (first, steps) = (self.grant.first_lane, self.steps);
+        let mut kept = self.kept.take().expect("one request is made at a time");
+        let asked = if reset {
+            // As a pool does: lanes that were sent and not received are forgotten. Whether the node has stepped them by then
+            // is not known.
+            kept.forget_lanes();
+            if self.some.as_mut().is_some_and(FirstDone::lose_all) {
+                self.reference.forget();
+            }
+            LaneRequest::Reset
+        } else if let Some(some) = &mut self.some {
+            LaneRequest::Some(some.draw(ctx))
+        } else {
+            let actions: Vec<i64> =
+                (0..self.grant.lanes).map(|lane| action_of(first + lane, steps)).collect();
+            let places = self.made_of.layout.actions(actions.len(), false).expect("a small batch");
+            let mut columns = vec![0; places.bytes];
+            columns[places.actions].copy_from_slice(ColumnRef::I64(&actions).bytes());
+            LaneRequest::Step(Bytes::from(columns), actions)
+        };
+        if let LaneRequest::Some(drawn) = &asked {
+            drawn.lanes.iter().for_each(|&lane| kept.push(lane, action_of(first + lane, steps)));
+        }
+        self.bell_at = self.bell_at.map(|_| ctx.now);
+        let settles_until = ctx.now + SETTLE_WITHIN;
+        let carrier = self.carrier.clone();
+        self.busy = Some(Busy {
+            kind: asked.kind(),
+            settles_until,
+            future: Box::pin(kept.play(asked, carrier, (settles_until, deadline))),
+        });
     }
 
     /// Does everything that is due.
@@ -189,439 +157,433 @@ impl PoolSession {
         coordinator: &mut Line,
         ctx: &mut Context<'_>,
     ) {
-        self.inquire(coordinator, ctx);
         self.check_hastened(ctx);
-        while self.go_on(nodes, coordinator, ctx) {}
+        while let Some(busy) = &mut self.busy {
+            {
+                let mut shared = self.carrier.0.lock();
+                (shared.now, shared.wake) = (ctx.now, None);
+                shared.heard = self.stream.and_then(|(_, conn)| ctx.heard(conn));
+                shared.takes_any = ctx.has(Bug::TakesAnyAnswer);
+                shared.forges |= ctx.has(Bug::ForgetsPast);
+            }
+            let polled = busy.future.as_mut().poll(&mut Waking::from_waker(Waker::noop()));
+            let orders = std::mem::take(&mut self.carrier.0.lock().orders);
+            let rests = orders.is_empty();
+            orders.into_iter().for_each(|order| self.carry_out(order, nodes, coordinator, ctx));
+            if let Poll::Ready((kept, play)) = polled {
+                self.finished(kept, play, ctx);
+            }
+            self.ring(ctx);
+            let answered = self.go_on_calling(nodes, *coordinator, ctx);
+            if rests && !answered {
+                break;
+            }
+        }
     }
 
-    /// Does the session's next action. Returns false if something has to be waited for.
-    fn go_on(
+    /// Tells the node that something may be in its memory.
+    fn ring(&mut self, ctx: &mut Context<'_>) {
+        let (Some((stream, conn)), Some(at), true) = (self.stream, self.bell_at, self.busy.is_some()) else {
+            return;
+        };
+        if at <= ctx.now {
+            self.bell_at = Some(ctx.now + RING_EVERY);
+            // What is in the memory may be done whenever the node looks.
+            ctx.ledger.placements.written(self.id(), self.grant.incarnation, u32::MAX);
+            ctx.send(conn, Message::Bell { stream });
+        }
+    }
+
+    /// Does what the driver wants done.
+    fn carry_out(
         &mut self,
+        order: Order,
         nodes: &mut BTreeMap<usize, Line>,
         coordinator: &mut Line,
         ctx: &mut Context<'_>,
+    ) {
+        let id = self.id();
+        match order {
+            Order::Place(call, request) => {
+                ctx.count("another place asked for");
+                ctx.ledger.owners.gives_up(id);
+                let moving = request.moving;
+                let question = Question::ReplaceSession(request);
+                let asked = Call::new(question, ctx.now + PLACE_WITHIN, coordinator, ctx);
+                self.calls.insert(call, Pending::Place { call: asked, moving });
+            }
+            Order::Status(call, pool) => {
+                ctx.count("coordinator asked about a silent node");
+                let asked =
+                    Call::new(Question::PoolStatus(pool), ctx.now + INQUIRY_DEADLINE, coordinator, ctx);
+                self.calls.insert(call, Pending::Status(asked));
+            }
+            Order::Attach { call, node, attach, memory } => {
+                let (node, deadline) = (index(&node), ctx.now + ATTACH_DEADLINE);
+                if nodes.get(&node).copied().unwrap_or(Line::None) == Line::None {
+                    nodes.insert(node, Line::Dialling(ctx.dial(Site::Node(node))));
+                }
+                self.calls.insert(call, Pending::Attach { attach, memory, node, asked: None, deadline });
+            }
+            Order::Forget(call) => self.forget(call, ctx),
+            Order::Frame { stream, conn, header, request } => {
+                if header.kind == FrameKind::Send {
+                    ctx.count("some lanes sent");
+                }
+                ctx.send(conn, Message::Frame { stream, header, request });
+            }
+            Order::StreamEnd { stream, conn } => {
+                self.stream.take_if(|(own, _)| *own == stream);
+                ctx.send(conn, Message::StreamEnd { stream });
+            }
+            Order::Written { incarnation, number } => {
+                ctx.ledger.placements.written(id, incarnation, number);
+            }
+            Order::Taken { incarnation, asked, answered } => {
+                let lanes = lanes_of(&self.grant);
+                ctx.ledger.placements.taken(self.pool(), lanes, incarnation, asked, answered);
+                self.answered_at = ctx.world_now;
+                self.heard_of();
+            }
+            Order::Count(what) => {
+                ctx.count(what);
+                self.heard_of();
+            }
+        }
+    }
+
+    /// Forgets a call, and ends the stream on which the session was being attached.
+    fn forget(&mut self, call: u64, ctx: &mut Context<'_>) {
+        if let Some(Pending::Attach { asked: Some((_, stream, conn)), .. }) = self.calls.remove(&call) {
+            ctx.send(conn, Message::StreamEnd { stream });
+        }
+    }
+
+    /// Notes that the node has answered.
+    const fn heard_of(&mut self) {
+        if let Some(some) = &mut self.some {
+            some.heard();
+        }
+    }
+
+    // Its calls.
+
+    /// Sends calls for which there is a connection now, and gives up those that take too long. Returns whether any was given
+    /// up.
+    fn go_on_calling(
+        &mut self,
+        nodes: &BTreeMap<usize, Line>,
+        coordinator: Line,
+        ctx: &mut Context<'_>,
     ) -> bool {
-        if let Caller::Settles { until, .. } = self.caller
-            && until <= ctx.now
-        {
-            self.drop_what_is_under_way(ctx);
-            self.request(ctx);
-            return true;
-        }
-        if matches!(self.caller, Caller::Rests) {
-            return false;
-        }
-        match (&mut self.under_way, &self.next) {
-            (UnderWay::Attaching { deadline, .. }, _) if *deadline <= ctx.now => {
-                self.drop_what_is_under_way(ctx);
-                self.happened(SessionEvent::Unreachable(None), ctx);
-            }
-            (UnderWay::Placing(call), _) => {
-                if call.go_on(*coordinator, ctx) {
-                    return false;
+        let mut failed = Vec::new();
+        for (&number, pending) in &mut self.calls {
+            match pending {
+                Pending::Place { call, .. } => {
+                    if !call.go_on(coordinator, ctx) {
+                        failed.push((number, no_place()));
+                    }
                 }
-                self.happened(no_place_yet(), ctx);
-            }
-            (UnderWay::Dialling | UnderWay::Attaching { .. }, _) => return false,
-            (UnderWay::Nothing, SessionAction::Done(_)) => self.done(ctx),
-            (UnderWay::Nothing, SessionAction::Send { number }) => return self.send(*number, ctx),
-            (UnderWay::Nothing, SessionAction::Attach) => return self.dial(nodes, ctx),
-            (UnderWay::Nothing, SessionAction::WaitUntil(until)) if *until <= ctx.now => {
-                self.happened(SessionEvent::Woken, ctx);
-            }
-            (UnderWay::Nothing, SessionAction::WaitUntil(_)) => return false,
-            (UnderWay::Nothing, SessionAction::Place) => self.place(coordinator, ctx),
-        }
-        true
-    }
-
-    /// Gives the session an event, and notes the action that it wants next.
-    fn happened(&mut self, event: SessionEvent, ctx: &Context<'_>) {
-        self.next = self.session.on(ctx.now, event);
-        self.under_way = UnderWay::Nothing;
-        self.look_after(ctx.now);
-    }
-
-    /// Watches over the node from now on, if a request is under way.
-    fn look_after(&mut self, now: Duration) {
-        let asking = || Asking::new(self.session.inquiry(), now);
-        self.inquiry = self.session.is_busy().then(asking);
-    }
-
-    /// Ends the caller's wait: the request is done.
-    fn done(&mut self, ctx: &mut Context<'_>) {
-        let SessionAction::Done(result) = &self.next else { return };
-        let result = result.clone();
-        if matches!(self.caller, Caller::Settles { .. }) {
-            if result.is_err() {
-                self.detach(ctx);
-            }
-            return self.request(ctx);
-        }
-        self.caller = Caller::Rests;
-        let Err(trouble) = result else {
-            if let Some(some) = &mut self.some {
-                some.has_begun = true;
-            }
-            return;
-        };
-        self.give_up_some(&trouble);
-        if trouble == Trouble::Gone {
-            self.detach(ctx);
-            self.was_lost = true;
-            ctx.ledger.owners.gives_up(self.id());
-            // What had just ended there is nobody's to say again.
-            ctx.ledger.forgets(self.pool(), self.answered_at.saturating_sub(KEPT_FOR));
-            self.session.report_gone();
-        }
-        self.stop_with(trouble);
-    }
-
-    /// Tells the caller that there is no answer.
-    fn stop_with(&mut self, why: Trouble) {
-        self.trouble = Some(why);
-        self.caller = Caller::Rests;
-        // Which requests were carried out is not known any more.
-        self.reference.forget();
-    }
-
-    // Its place.
-
-    fn place(&mut self, coordinator: &mut Line, ctx: &mut Context<'_>) {
-        let until = match self.caller {
-            Caller::Settles { until, .. } => until,
-            Caller::Waits { deadline, .. } => deadline,
-            Caller::Rests => return,
-        };
-        ctx.count("another place asked for");
-        ctx.ledger.owners.gives_up(self.id());
-        let question = Question::ReplaceSession(Box::new(self.session.place_request()));
-        let deadline = until.min(ctx.now + PLACE_WITHIN);
-        self.under_way = UnderWay::Placing(Call::new(question, deadline, coordinator, ctx));
-    }
-
-    /// Takes in the coordinator's answer with that number.
-    fn place_answered(&mut self, ask: u64, response: &Response, ctx: &mut Context<'_>) {
-        let UnderWay::Placing(call) = &self.under_way else { return };
-        if !call.is_answered_by(ask) {
-            return;
-        }
-        let Response::Reply(reply) = response else { panic!("{response:?} to who asks for a place") };
-        match &**reply {
-            Reply::SessionReplaced(replaced) => self.placed(replaced, ctx),
-            Reply::Refused(refusal) => {
-                let why = NoPlace::of_call(CallError::Refused(refusal.clone()));
-                if matches!(why, NoPlace::Never(_)) {
-                    ctx.count("no other place for a session");
+                Pending::Status(call) => {
+                    if !call.go_on(coordinator, ctx) {
+                        failed.push((number, Reply::Status(None)));
+                    }
                 }
-                self.happened(SessionEvent::NoPlace(why), ctx);
+                Pending::Attach { asked, deadline, memory, .. } if *deadline <= ctx.now => {
+                    if let Some((_, stream, conn)) = *asked {
+                        ctx.send(conn, Message::StreamEnd { stream });
+                    }
+                    failed.push((number, unreached(*memory, false)));
+                }
+                Pending::Attach { attach, memory, node, asked: asked @ None, .. } => {
+                    if let Some(Line::Up(conn)) = nodes.get(node) {
+                        let (ask, stream) = (ctx.number(), ctx.number());
+                        *asked = Some((ask, stream, *conn));
+                        let question = Question::Attach { stream, attach: *attach, memory: *memory };
+                        ctx.send(*conn, Message::Ask(ask, question));
+                    }
+                }
+                Pending::Attach { .. } => {}
             }
-            other => panic!("{other:?} to who asks for a place"),
+        }
+        let any = !failed.is_empty();
+        failed.into_iter().for_each(|(number, reply)| self.reply(number, reply));
+        any
+    }
+
+    fn reply(&mut self, number: u64, reply: Reply) {
+        if self.calls.remove(&number).is_some() {
+            self.carrier.reply(number, reply);
         }
     }
 
-    fn placed(&mut self, replaced: &SessionReplaced, ctx: &mut Context<'_>) {
-        let (old, new) = (self.session.grant().clone(), &replaced.grant);
-        assert!(new.incarnation > old.incarnation, "a session was given back as it was");
-        assert_eq!((new.index, lanes_of(new)), (old.index, lanes_of(&old)), "another session");
-        ctx.count(match (self.session.gone().is_some(), self.session.is_out()) {
-            (false, _) => "session moved",
-            (true, false) => "session resumed elsewhere",
-            (true, true) => "session begun anew",
+    /// Takes in an answer of the coordinator or of a node.
+    pub(crate) fn told(&mut self, ask: u64, response: &Response, ctx: &mut Context<'_>) {
+        let is_it = |pending: &Pending| match pending {
+            Pending::Place { call, .. } | Pending::Status(call) => call.is_answered_by(ask),
+            Pending::Attach { asked, .. } => asked.is_some_and(|(asked, ..)| asked == ask),
+        };
+        let Some((&number, pending)) = self.calls.iter().find(|(_, pending)| is_it(pending)) else { return };
+        let reply = match (pending, response) {
+            (Pending::Place { moving, .. }, Response::Reply(reply)) => {
+                let moving = *moving;
+                match &**reply {
+                    Answer::SessionReplaced(replaced) => self.placed(replaced, moving, ctx),
+                    Answer::Refused(refusal) => {
+                        let why = NoPlace::of_call(CallError::Refused(refusal.clone()));
+                        if matches!(why, NoPlace::Never(_)) {
+                            ctx.count("no other place for a session");
+                        }
+                        Reply::Placed(Err(why))
+                    }
+                    other => panic!("{other:?} to who asks for a place"),
+                }
+            }
+            (Pending::Status(_), Response::Pool(status)) => Reply::Status(Some((**status).clone())),
+            (Pending::Status(_), _) => Reply::Status(None),
+            (Pending::Attach { asked: Some((_, stream, conn)), .. }, Response::Attached(attached)) => {
+                assert_eq!(attached.lanes, self.grant.lanes);
+                assert!(attached.logs, "answers do not say what a log needs");
+                assert!(attached.as_done, "lanes are not answered as they are done");
+                (self.stream, self.bell_at) = (Some((*stream, *conn)), None);
+                Reply::Attached(Ok((*stream, *conn, *attached)))
+            }
+            (Pending::Attach { asked: Some((_, stream, conn)), .. }, Response::Memory(memory)) => {
+                ctx.count("attached by memory");
+                (self.stream, self.bell_at) = (Some((*stream, *conn)), Some(ctx.now));
+                Reply::Memory(Ok((*stream, *conn, memory.clone())))
+            }
+            (Pending::Attach { memory: true, .. }, Response::Refused(refusal)) => {
+                ctx.count("attach refused");
+                Reply::Memory(Err(NoMemory::Call(AttachCallError::Refused(refusal.clone()))))
+            }
+            (Pending::Attach { .. }, Response::Refused(refusal)) => {
+                ctx.count("attach refused");
+                Reply::Attached(Err(SessionEvent::AttachRefused(refusal.clone())))
+            }
+            (pending, other) => panic!("{other:?} to {pending:?}"),
+        };
+        self.reply(number, reply);
+    }
+
+    fn placed(&mut self, replaced: &SessionReplaced, moving: bool, ctx: &mut Context<'_>) -> Reply {
+        let (old, new) = (self.grant.incarnation, &replaced.grant);
+        assert!(new.incarnation > old, "a session was given back as it was");
+        assert_eq!((new.index, lanes_of(new)), (self.grant.index, lanes_of(&self.grant)), "another session");
+        let settles = self.busy.as_ref().is_some_and(|busy| ctx.now < busy.settles_until);
+        ctx.count(match (moving, settles) {
+            (true, true) => "session moved",
+            (true, false) => "session moved with the request that its node cannot record",
+            (false, true) if self.is_out => "session begun anew",
+            (false, _) => "session resumed elsewhere",
         });
-        self.detach(ctx);
-        ctx.ledger.left(self.id(), old.incarnation);
+        ctx.ledger.left(self.id(), old);
         ctx.ledger.owners.uses(self.id(), new.incarnation);
-        if self.forges || ctx.has(Bug::ForgetsPast) {
-            // The lanes that it has now are new ones to their node.
-            self.session = self.made_of.session(new.clone());
-            self.next = SessionAction::Done(Err(Trouble::TimedOut));
-            (self.under_way, self.inquiry) = (UnderWay::Nothing, None);
-            return;
-        }
-        let stays = self.session.gone().is_none();
         if !self.resumes() {
             // They left a node that cannot record, and begin anew.
             self.was_lost = true;
             self.reference.forget();
         }
-        self.happened(SessionEvent::Placed(Box::new(replaced.clone())), ctx);
-        assert!(self.session.grant().incarnation == new.incarnation, "the place was not taken");
-        if stays && self.session.is_busy() {
-            ctx.count("session moved with the request that its node cannot record");
-        }
+        self.grant = new.clone();
+        Reply::Placed(Ok(replaced.clone()))
     }
 
-    // Its link.
-
-    /// Attaches, if there is a connection to the node.
-    fn dial(&mut self, nodes: &mut BTreeMap<usize, Line>, ctx: &mut Context<'_>) -> bool {
-        match nodes.get(&self.node()).copied().unwrap_or(Line::None) {
-            Line::Up(conn) => self.attach(conn, ctx),
-            Line::Dialling(_) => self.under_way = UnderWay::Dialling,
-            Line::None => {
-                self.under_way = UnderWay::Dialling;
-                nodes.insert(self.node(), Line::Dialling(ctx.dial(Site::Node(self.node()))));
-            }
-        }
-        false
+    pub(crate) fn answered(&self, stream: u64, answer: &Bytes) {
+        self.carrier.answered(stream, answer);
     }
 
-    fn attach(&mut self, conn: u64, ctx: &mut Context<'_>) {
-        let (ask, stream) = (ctx.number(), ctx.number());
-        let deadline = ctx.now + ATTACH_DEADLINE;
-        self.under_way = UnderWay::Attaching { ask, stream, conn, deadline };
-        let Grant { index, incarnation, secret, .. } = *self.session.grant();
-        let attach = Attach { pool: self.pool(), index, incarnation, secret, log: true };
-        ctx.send(conn, Message::Ask(ask, Question::Attach { stream, attach }));
-    }
-
-    pub(crate) fn connected(&mut self, conn: u64, ctx: &mut Context<'_>) {
-        if matches!(self.under_way, UnderWay::Dialling) {
-            self.attach(conn, ctx);
-        }
-    }
-
-    pub(crate) fn attach_answered(&mut self, ask: u64, response: &Response, ctx: &mut Context<'_>) {
-        let UnderWay::Attaching { ask: asked, stream, conn, .. } = self.under_way else { return };
-        if ask != asked {
-            return;
-        }
-        let event = match response {
-            Response::Attached(attached) => {
-                assert_eq!(attached.lanes, self.session.grant().lanes);
-                assert!(attached.logs, "answers do not say what a log needs");
-                assert!(attached.as_done, "lanes are not answered as they are done");
-                self.stream = Some(Stream { id: stream, conn, posted: None, answers: VecDeque::new() });
-                SessionEvent::Attached { last: attached.last, logs: attached.logs }
-            }
-            Response::Refused(refusal) => {
-                ctx.count("attach refused");
-                SessionEvent::AttachRefused(refusal.clone())
-            }
-            other => panic!("{other:?} to an owner that attaches"),
-        };
-        self.happened(event, ctx);
-    }
-
-    /// Writes the request, once on each stream, and takes its answer. Returns false if the answer is not here yet.
-    fn send(&mut self, number: u32, ctx: &mut Context<'_>) -> bool {
-        let id = self.id();
-        let Some(stream) = &mut self.stream else {
-            self.happened(SessionEvent::Lost, ctx);
-            return true;
-        };
-        if stream.posted.as_ref().is_none_or(|(posted, ..)| *posted != number) {
-            ctx.ledger.placements.written(id, self.session.grant().incarnation, number);
-            let body = self.session.body().expect("what is sent has a body");
-            let kind = body.kind;
-            let mut columns = ColumnBuffer::default();
-            columns.resize(body.columns.len());
-            columns.bytes_mut().copy_from_slice(&body.columns);
-            let request = Arc::new(FrameRequest { columns, sidecar: body.sidecar.to_vec() });
-            let (columns, sidecar) = (body.columns.len() as u32, body.sidecar.len() as u32);
-            let header = FrameHeader { kind, flags: 0, number, columns, sidecar };
-            stream.posted = Some((number, kind, Arc::clone(&request)));
-            self.session.written(number);
-            if kind == FrameKind::Send {
-                ctx.count("some lanes sent");
-            }
-            ctx.send(stream.conn, Message::Frame { stream: stream.id, header, request });
-        }
-        while let Some(answer) = stream.answers.pop_front() {
-            let header = header_of(&answer);
-            if header.number != number && !ctx.has(Bug::TakesAnyAnswer) {
-                ctx.count("answer nobody waits for");
-                continue;
-            }
-            self.take(number, header, &answer, ctx);
-            return true;
-        }
-        if matches!(self.caller, Caller::Waits { kind: FrameKind::Send, .. })
-            && self.some.as_ref().is_some_and(FirstDone::is_content)
-        {
-            // They are on their way, and nobody waits for any.
-            self.caller = Caller::Rests;
-        }
-        false
-    }
-
-    pub(crate) fn answered(&mut self, stream: u64, answer: &Bytes) {
-        if let Some(own) = self.stream.as_mut().filter(|own| own.id == stream) {
-            own.answers.push_back(answer.clone());
-        }
-    }
-
-    /// Takes the answer to the request with that number.
-    fn take(&mut self, number: u32, header: FrameHeader, answer: &Bytes, ctx: &mut Context<'_>) {
-        if header.kind == FrameKind::Refused {
-            let refusal: Refusal = control::decode(&answer[HEADER_BYTES..]).expect("a refusal");
-            ctx.count("step refused");
-            if let Some(some) = &mut self.some {
-                some.heard();
-            }
-            return self.happened(SessionEvent::Refused(refusal), ctx);
-        }
-        let Grant { incarnation, .. } = *self.session.grant();
-        ctx.ledger.placements.taken(
-            self.pool(),
-            lanes_of(self.session.grant()),
-            incarnation,
-            number,
-            header.number,
-        );
-        let (id, resuming) = (self.id(), self.session.is_resuming());
-        self.happened(SessionEvent::Answered, ctx);
-        self.answered_at = ctx.world_now;
-        if !resuming {
-            let (columns, sidecar) = answer[HEADER_BYTES..].split_at(header.columns as usize);
-            if header.kind == FrameKind::Rows {
-                return self.take_some(columns, sidecar, ctx);
-            }
-            self.note(columns, sidecar, ctx);
-            let posted = self.stream.as_ref().and_then(|stream| stream.posted.as_ref());
-            if let Some((_, kind, request)) = posted {
-                self.reference.compare(id, *kind, request, columns);
-            }
-        }
-    }
-
-    /// Keeps an answer of all lanes.
-    fn note(&mut self, columns: &[u8], sidecar: &[u8], ctx: &mut Context<'_>) {
-        let mut notes = notes_of(sidecar);
-        // Who means harm moves on without need.
-        notes.leaving |= self.forges;
-        let places = &self.made_of.places;
-        let flags = |place: &std::ops::Range<usize>| &columns[place.clone()];
-        let flags = LaneFlags {
-            terminated: flags(&places.terminated),
-            truncated: flags(&places.truncated),
-            reset: flags(&places.reset),
-        };
-        let mut losses = std::mem::take(&mut notes.lost);
-        self.session.note_batch(&Answered { now: ctx.now, flags, taken: None, notes: &notes }, &mut losses);
-        if !self.resumes() || self.forges {
-            return;
-        }
-        assert!(losses.is_empty() || self.was_lost, "the log has not what lanes {losses:?} did");
-        let ended =
-            (0..self.episodes.len()).filter(|&lane| flags.terminated[lane] | flags.truncated[lane] != 0);
-        self.note_episodes(ended, &notes, ctx);
-    }
-
-    /// Notes which lanes' episodes ended, and which then began.
-    fn note_episodes(&mut self, ended: impl Iterator<Item = usize>, notes: &Notes, ctx: &mut Context<'_>) {
-        let Grant { first_lane, .. } = *self.session.grant();
-        for lane in ended {
-            let number = self.episodes[lane].expect("an episode ends that began");
-            ctx.ledger.seen(self.pool(), first_lane + lane as u32, number, ctx.world_now);
-        }
-        for began in notes.began().expect("whole records") {
-            self.episodes[began.lane as usize] = Some(began.number);
-        }
-    }
-
-    /// Notes that its connection is lost or could not be made, perhaps because nobody listens at the node's port any
+    /// Notes that a connection to a node is lost or could not be made, perhaps because nobody listens at the node's port any
     /// more.
-    pub(crate) fn lost(&mut self, port_closed: bool, ctx: &mut Context<'_>) {
-        self.stream = None;
-        let dialled = matches!(self.under_way, UnderWay::Dialling | UnderWay::Attaching { .. });
-        let sent = matches!(self.next, SessionAction::Send { .. });
-        if !dialled && !sent || matches!(self.caller, Caller::Rests) {
-            return;
+    pub(crate) fn lost(&mut self, node: usize, conn: u64, port_closed: bool, ctx: &mut Context<'_>) {
+        if let Some((stream, _)) = self.stream.take_if(|(_, own)| *own == conn) {
+            self.carrier.lost(stream, if port_closed { LinkLost::PortClosed } else { LinkLost::Ended });
         }
-        if port_closed {
-            ctx.count("told that a node's port is closed");
-            self.happened(SessionEvent::PortClosed(None), ctx);
-        } else if dialled {
-            self.happened(SessionEvent::Unreachable(None), ctx);
+        let of_it = |(&number, pending): (&u64, &Pending)| match pending {
+            Pending::Attach { node: other, asked, .. } => {
+                (*other == node && asked.is_none_or(|(.., own)| own == conn)).then_some(number)
+            }
+            _ => None,
+        };
+        for number in self.calls.iter().filter_map(of_it).collect::<Vec<_>>() {
+            if port_closed {
+                ctx.count("told that a node's port is closed");
+            }
+            let memory = matches!(self.calls.get(&number), Some(Pending::Attach { memory: true, .. }));
+            self.reply(number, unreached(memory, port_closed));
         }
-        // Who waits for an answer finds that there is no stream.
     }
 
     pub(crate) fn stream_ended(&mut self, stream: u64) {
-        self.stream.take_if(|own| own.id == stream);
+        self.stream.take_if(|(own, _)| *own == stream);
+        self.carrier.lost(stream, LinkLost::Ended);
     }
 
-    /// Ends its stream.
-    pub(crate) fn detach(&mut self, ctx: &mut Context<'_>) {
-        if let Some(Stream { id, conn, .. }) = self.stream.take() {
-            ctx.send(conn, Message::StreamEnd { stream: id });
+    pub(crate) fn coordinator_lost(&mut self) {
+        let reply = |(&number, pending): (&u64, &Pending)| match pending {
+            Pending::Place { .. } => Some((number, no_place())),
+            Pending::Status(_) => Some((number, Reply::Status(None))),
+            Pending::Attach { .. } => None,
+        };
+        let failed: Vec<_> = self.calls.iter().filter_map(reply).collect();
+        failed.into_iter().for_each(|(number, reply)| self.reply(number, reply));
+    }
+
+    // What became of its request.
+
+    fn finished(&mut self, mut kept: Box<Kept>, play: Play, ctx: &mut Context<'_>) {
+        let kind = self.busy.take().map_or(FrameKind::Step, |busy| busy.kind);
+        let Play { played, before } = play;
+        match played {
+            Played::Out => {}
+            Played::Replaced(grant) => {
+                *kept = Kept::new(&self.made_of, grant);
+                self.stop_with(Trouble::TimedOut);
+            }
+            Played::Late => {
+                ctx.count(if kind == FrameKind::Reset { "reset timed out" } else { "step timed out" });
+                if self.some.is_some() && kind == FrameKind::Send {
+                    // They stay under way.
+                    self.take_some(&mut kept, &before, ctx);
+                    self.trouble = Some(Trouble::TimedOut);
+                } else {
+                    self.stop_with(Trouble::TimedOut);
+                }
+            }
+            Played::Answered(Err(trouble)) => self.without_answer(&mut kept, trouble, ctx),
+            Played::Answered(Ok((body, losses))) => {
+                if kept.session.transport() == Some(Transport::Shm) {
+                    self.answered_at = ctx.world_now;
+                    ctx.count("stepped by memory");
+                }
+                assert!(
+                    losses.is_empty() || self.was_lost || !self.resumes(),
+                    "the log has not what lanes {losses:?} did"
+                );
+                let (id, frame) = (self.id(), kept.batch.frame());
+                if let Some(some) = &mut self.some {
+                    some.has_begun = true;
+                }
+                let first = self.grant.first_lane as usize;
+                let own = first..first + self.grant.lanes as usize;
+                self.reference.compare_batch(id, &body, &frame, (&self.made_of.places, own.clone()));
+                let over = |&lane: &usize| frame.terminated()[lane] | frame.truncated()[lane] != 0;
+                let ended: Vec<u32> = own.filter(over).map(|lane| (lane - first) as u32).collect();
+                self.note_episodes(&ended, &before, ctx);
+            }
+            Played::Sent => {
+                self.take_some(&mut kept, &before, ctx);
+                if kept.is_newly_lost() {
+                    self.without_answer(&mut kept, Trouble::Gone, ctx);
+                } else if let Some(trouble) = kept.take_refused() {
+                    self.without_answer(&mut kept, trouble, ctx);
+                }
+            }
         }
+        let session = kept.session.session();
+        assert_eq!(session.grant().incarnation, self.grant.incarnation, "the place was not taken");
+        self.is_out = session.is_out();
+        self.kept = Some(kept);
     }
 
-    /// Drops a call, and with it the stream on which it was being attached.
-    fn drop_what_is_under_way(&mut self, ctx: &mut Context<'_>) {
-        if let UnderWay::Attaching { stream, conn, .. } = self.under_way {
-            ctx.send(conn, Message::StreamEnd { stream });
+    /// Notes that a request has no answer.
+    fn without_answer(&mut self, kept: &mut Kept, trouble: Trouble, ctx: &mut Context<'_>) {
+        if let Some(some) = &mut self.some
+            && !matches!(trouble, Trouble::Refused(_))
+        {
+            some.lose_all();
+            kept.forget_lanes();
         }
-        self.under_way = UnderWay::Nothing;
-        self.inquiry = None;
+        if trouble == Trouble::Gone {
+            self.was_lost = true;
+            ctx.ledger.owners.gives_up(self.id());
+            // What had just ended there is nobody's to say again.
+            ctx.ledger.forgets(self.pool(), self.answered_at.saturating_sub(KEPT_FOR));
+            kept.session.report_gone();
+        }
+        self.stop_with(trouble);
     }
 
-    // The coordinator.
+    /// Notes that there is no answer, for the caller.
+    fn stop_with(&mut self, why: Trouble) {
+        self.trouble = Some(why);
+        // Which requests were carried out is not known any more.
+        self.reference.forget();
+    }
 
-    /// Asks the coordinator about a node that is silent, if it is time.
-    fn inquire(&mut self, coordinator: &mut Line, ctx: &mut Context<'_>) {
-        if matches!(self.caller, Caller::Rests) {
+    /// Takes the rows of lanes that were sent. Those of the node are compared; those that the driver has made for lanes that
+    /// are lost show what was shown last.
+    fn take_some(&mut self, kept: &mut Kept, before: &[Option<u64>], ctx: &mut Context<'_>) {
+        let Some(some) = &mut self.some else { return };
+        let (rows, refused) = kept.take_rows();
+        some.give_up(&refused);
+        if rows.lanes.is_empty() {
             return;
         }
-        let heard = self.stream.as_ref().and_then(|stream| ctx.heard(stream.conn));
-        if let Some(asking) = &mut self.inquiry {
-            asking.go_on(heard, coordinator, ctx);
+        let first = self.grant.first_lane;
+        let lanes: Vec<u32> = rows.lanes.iter().map(|lane| lane - first).collect();
+        some.take(&lanes);
+        // Steps of the node have a reward of 1.
+        let is_made = |&row: &usize| rows.truncated[row] == 1 && rows.rewards[row] == 0.0;
+        let (made, given): (Vec<usize>, Vec<usize>) = (0..lanes.len()).partition(is_made);
+        if !made.is_empty() {
+            ctx.count("lanes shown as lost");
+            assert!(
+                self.was_lost || kept.session.session().is_lost(),
+                "lanes {made:?} of {lanes:?} are shown as lost and are not"
+            );
+            kept.check_made(&rows, &made);
+        }
+        if given.is_empty() {
+            return;
+        }
+        ctx.count("lanes taken as they were done");
+        let id = SessionId { pool: self.made_of.recipe.open.pool, index: self.grant.index };
+        self.reference.compare_rows(id, (&lanes, &kept.actions), (&rows, &given), &self.made_of.layout);
+        let ended = given.iter().filter(|&&row| rows.terminated[row] | rows.truncated[row] != 0);
+        let ended: Vec<u32> = ended.map(|&row| lanes[row]).collect();
+        self.note_episodes(&ended, before, ctx);
+    }
+
+    /// Notes which episodes its owner saw end.
+    fn note_episodes(&self, ended: &[u32], before: &[Option<u64>], ctx: &mut Context<'_>) {
+        if !self.resumes() || self.carrier.0.lock().forges {
+            return;
+        }
+        for &lane in ended {
+            let Some(number) = before[lane as usize] else { continue };
+            ctx.ledger.seen(self.pool(), self.grant.first_lane + lane, number, ctx.world_now);
         }
     }
 
-    pub(crate) fn coordinator_lost(&mut self, ctx: &Context<'_>) {
-        if let Some(asking) = &mut self.inquiry {
-            asking.unanswered(ctx.now);
-        }
-        if matches!(self.under_way, UnderWay::Placing(_)) {
-            self.happened(no_place_yet(), ctx);
-        }
-    }
-
-    /// Takes in the coordinator's answer with that number.
-    pub(crate) fn told(&mut self, ask: u64, response: &Response, ctx: &mut Context<'_>) {
-        self.place_answered(ask, response, ctx);
-        let asking = self.inquiry.as_mut();
-        if let Some(cause) = asking.and_then(|asking| asking.answered(ask, response, ctx.now)) {
-            ctx.count("told that a session is gone");
-            self.drop_what_is_under_way(ctx);
-            self.happened(SessionEvent::ReportedGone(cause), ctx);
+    /// Checks that lanes that are done are answered.
+    fn check_hastened(&mut self, ctx: &Context<'_>) {
+        let stream =
+            self.stream.filter(|_| self.busy.as_ref().is_some_and(|busy| busy.kind == FrameKind::Send));
+        if let Some(some) = &mut self.some {
+            some.check_hastened(stream, ctx);
         }
     }
 
-    // Its caller.
+    /// Lets its node go for good.
+    pub(crate) fn detach(&mut self, ctx: &mut Context<'_>) {
+        (self.busy, self.kept) = (None, None);
+        let orders = std::mem::take(&mut self.carrier.0.lock().orders);
+        for order in orders {
+            match order {
+                Order::StreamEnd { stream, conn } => ctx.send(conn, Message::StreamEnd { stream }),
+                Order::Forget(call) => self.forget(call, ctx),
+                _ => {}
+            }
+        }
+    }
 
     pub(crate) fn wake_at(&self) -> Option<Duration> {
-        let settled = match self.caller {
-            Caller::Rests => return None,
-            Caller::Settles { until, .. } => Some(until),
-            Caller::Waits { .. } => None,
-        };
-        let own = match (&self.under_way, &self.next) {
-            (UnderWay::Attaching { deadline, .. }, _) => Some(*deadline),
-            (UnderWay::Placing(call), _) => Some(call.deadline),
-            (UnderWay::Nothing, SessionAction::WaitUntil(until)) => Some(*until),
-            _ => None,
-        };
-        let asking = self.inquiry.as_ref().map(Asking::wake_at);
-        settled.into_iter().chain(own).chain(asking).min()
-    }
-
-    /// Ends the wait at the caller's deadline: whatever is under way is not waited for.
-    pub(crate) fn time_out(&mut self, ctx: &mut Context<'_>) {
-        if let Caller::Waits { kind, .. } = self.caller {
-            ctx.count(if kind == FrameKind::Reset { "reset timed out" } else { "step timed out" });
-            self.drop_what_is_under_way(ctx);
-            if kind == FrameKind::Send {
-                // They stay under way.
-                (self.trouble, self.caller) = (Some(Trouble::TimedOut), Caller::Rests);
-                return;
-            }
-            self.stop_with(Trouble::TimedOut);
-        }
+        self.busy.as_ref()?;
+        let calls = self.calls.values().map(|pending| match pending {
+            Pending::Place { call, .. } | Pending::Status(call) => call.deadline,
+            Pending::Attach { deadline, .. } => *deadline,
+        });
+        calls.chain(self.carrier.0.lock().wake).min()
     }
 
     fn pool(&self) -> RunId {
@@ -629,12 +591,7 @@ impl PoolSession {
     }
 
     fn id(&self) -> SessionId {
-        SessionId { pool: self.made_of.recipe.open.pool, index: self.session.grant().index }
-    }
-
-    /// Returns the index of its node.
-    pub(crate) fn node(&self) -> usize {
-        index(&self.session.grant().node)
+        SessionId { pool: self.pool(), index: self.grant.index }
     }
 
     pub(crate) const fn answered_at(&self) -> Duration {
@@ -642,16 +599,30 @@ impl PoolSession {
     }
 
     pub(crate) const fn is_at_rest(&self) -> bool {
-        matches!(self.caller, Caller::Rests)
+        self.busy.is_none()
     }
 
     /// Returns whether its lanes are lost, and not being brought back.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.session.is_out()
+    pub(crate) const fn is_gone(&self) -> bool {
+        self.is_out
     }
 
     pub(crate) const fn take_trouble(&mut self) -> Option<Trouble> {
         self.trouble.take()
+    }
+
+    /// Returns whether its lanes are stepped some at a time, whatever became of the last request.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.some.as_ref().is_some_and(|some| some.has_begun)
+    }
+}
+
+impl std::fmt::Debug for PoolSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoolSession")
+            .field("grant", &self.grant)
+            .field("calls", &self.calls)
+            .finish_non_exhaustive()
     }
 }
 
@@ -660,21 +631,23 @@ fn action_of(lane: u32, step: u64) -> i64 {
     (rollhouse_core::random_bits(7, lane, step) & 1) as i64
 }
 
-fn notes_of(sidecar: &[u8]) -> Notes {
-    match sidecar {
-        [] => Notes::default(),
-        bytes => control::decode(bytes).expect("notes of ours"),
+/// Returns the reply to who did not reach a node, or nobody at its port.
+fn unreached(memory: bool, port_closed: bool) -> Reply {
+    let refused = || AttachCallError::Connect(std::io::ErrorKind::ConnectionRefused.into());
+    match (memory, port_closed) {
+        (true, true) => Reply::Memory(Err(NoMemory::Call(refused()))),
+        (true, false) => Reply::Memory(Err(NoMemory::TimedOut)),
+        (false, true) => Reply::Attached(Err(SessionEvent::PortClosed(None))),
+        (false, false) => Reply::Attached(Err(SessionEvent::Unreachable(None))),
     }
 }
 
-const fn body_of(kind: FrameKind, columns: Bytes) -> RequestBody {
-    RequestBody { kind, columns, sidecar: Bytes::new() }
-}
-
-const fn no_place_yet() -> SessionEvent {
-    SessionEvent::NoPlace(NoPlace::Busy(COORDINATOR_AWAY))
+const fn no_place() -> Reply {
+    Reply::Placed(Err(NoPlace::Busy(COORDINATOR_AWAY)))
 }
 
 /// Time for a node to answer a request to attach, as in the client library.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(10);
 const SETTLE_WITHIN: Duration = Duration::from_secs(1);
+/// Interval at which a node is told of what is in its memory, should it have been busy.
+const RING_EVERY: Duration = Duration::from_millis(50);

@@ -124,7 +124,7 @@ impl Trainer {
     pub(crate) fn handle(&mut self, input: Input, calm: bool, ctx: &mut Context<'_>) {
         match input {
             Input::Wake => {}
-            Input::Connected(conn) => self.connected(conn, ctx),
+            Input::Connected(conn) => self.connected(conn),
             Input::Lost(conn) => self.lost(conn, false, ctx),
             Input::PortClosed(conn) => self.lost(conn, true, ctx),
             Input::NodePortClosed(asked) => panic!("a trainer is told {asked:?}"),
@@ -137,6 +137,8 @@ impl Trainer {
                         }
                     }
                 }
+                // Something is in the memory of a session: each looks.
+                Message::Bell { .. } => {}
                 Message::StreamEnd { stream } => {
                     if let Doing::Playing(pool) = &mut self.doing {
                         pool.sessions.iter_mut().for_each(|session| session.stream_ended(stream));
@@ -150,17 +152,12 @@ impl Trainer {
 
     // Connections.
 
-    fn connected(&mut self, conn: u64, ctx: &mut Context<'_>) {
+    fn connected(&mut self, conn: u64) {
         if self.coordinator == Line::Dialling(conn) {
             self.coordinator = Line::Up(conn);
         }
-        let Some((&node, line)) = self.nodes.iter_mut().find(|(_, line)| **line == Line::Dialling(conn))
-        else {
-            return;
-        };
-        *line = Line::Up(conn);
-        if let Doing::Playing(pool) = &mut self.doing {
-            pool.sessions.iter_mut().filter(|s| s.node() == node).for_each(|s| s.connected(conn, ctx));
+        if let Some(line) = self.nodes.values_mut().find(|line| **line == Line::Dialling(conn)) {
+            *line = Line::Up(conn);
         }
     }
 
@@ -170,7 +167,7 @@ impl Trainer {
             let dialled = matches!(self.coordinator, Line::Dialling(_));
             self.coordinator = Line::None;
             if let Doing::Playing(pool) = &mut self.doing {
-                pool.sessions.iter_mut().for_each(|session| session.coordinator_lost(ctx));
+                pool.sessions.iter_mut().for_each(PoolSession::coordinator_lost);
             }
             if let Doing::Requesting(request) = &mut self.doing {
                 if dialled {
@@ -186,7 +183,7 @@ impl Trainer {
         if let Some((&node, line)) = self.nodes.iter_mut().find(|(_, line)| is_it(line)) {
             *line = Line::None;
             if let Doing::Playing(pool) = &mut self.doing {
-                pool.sessions.iter_mut().filter(|s| s.node() == node).for_each(|s| s.lost(port_closed, ctx));
+                pool.sessions.iter_mut().for_each(|session| session.lost(node, conn, port_closed, ctx));
             }
         }
     }
@@ -201,7 +198,6 @@ impl Trainer {
     fn answered(&mut self, ask: u64, response: Response, ctx: &mut Context<'_>) {
         if let Doing::Playing(pool) = &mut self.doing {
             for session in &mut pool.sessions {
-                session.attach_answered(ask, &response, ctx);
                 session.told(ask, &response, ctx);
             }
             return;
@@ -257,12 +253,14 @@ impl Trainer {
         let entry = self.registry.get(&open.settings.env).expect("the nodes have made it");
         let on_loss = if resumes { OnLoss::Resume } else { OnLoss::Report };
         let recipe = Recipe { open: (**open).clone(), dynamics: entry.spec().dynamics_hash, on_loss, lease };
-        let (recipe, seed) = (Arc::new(recipe), open.pool.as_u128() as u64);
+        let recipe = Arc::new(recipe);
         for grant in &opened.sessions {
             let session = SessionId { pool: open.pool, index: grant.index };
             ctx.ledger.owners.uses(session, grant.incarnation);
         }
-        let session = |grant: &rollhouse_wire::Grant| PoolSession::new(&recipe, grant, &self.registry, seed);
+        let Site::Trainer(machine) = ctx.site else { unreachable!("it is a trainer") };
+        let session =
+            |grant: &rollhouse_wire::Grant| PoolSession::new(&recipe, grant, &self.registry, machine);
         let sessions = opened.sessions.iter().map(session).collect();
         let plays = ctx.random.millis(5_000, 40_000);
         self.doing = Doing::Playing(Box::new(Pool {
@@ -325,9 +323,6 @@ impl Trainer {
         let Doing::Playing(pool) = &mut self.doing else { return };
         for session in &mut pool.sessions {
             session.carry_on(&mut self.nodes, &mut self.coordinator, ctx);
-        }
-        if pool.deadline.is_some_and(|deadline| deadline <= ctx.now) {
-            pool.sessions.iter_mut().for_each(|session| session.time_out(ctx));
         }
         if pool.sessions.iter().all(PoolSession::is_at_rest)
             && let Some(deadline) = pool.deadline.take()

@@ -2,19 +2,14 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use rollhouse_arena::{ArenaIdent, AttachError, AttachedArena, BatchColumns, Expected};
 use rollhouse_core::{AutoresetMode, ColumnData, EnvSpec, RunId};
-use rollhouse_wire::{
-    Asks, AttachCallError, AttachMemory, Attached, CallId, FrameLayout, Grant, Notes, OwnerSocket, Refusal,
-    RefusalCode, VERSION, failpoint,
-};
+use rollhouse_wire::{AttachCallError, FrameLayout, Grant, Notes, Refusal, RefusalCode, failpoint};
 
 use super::Link;
 use super::memory::{MemoryAnswer, MemoryLink};
-use super::stream::ATTACH_DEADLINE;
-use crate::network::Network;
+use crate::carrier::{Carrier, NoMemory, OfferedMemory};
 use crate::session::SessionEvent;
 
 /// The shape that a session's memory must have.
@@ -28,16 +23,12 @@ pub(crate) struct Shape {
 /// Why a session is not attached by memory.
 #[derive(Debug)]
 pub(crate) enum LinkError {
-    /// The socket does not lead to it.
-    Call(AttachCallError),
+    /// The node offers none.
+    None(NoMemory),
     /// The file that came is not the session's memory.
     Attach(AttachError),
-    /// The node has no attach socket.
-    NoSocket,
     /// It is the memory of another session, which has this many lanes.
     Lanes(u32),
-    /// The node took too long.
-    TimedOut,
     /// The notes beside the newest frame are malformed.
     Notes(String),
 }
@@ -49,42 +40,17 @@ impl Shape {
     }
 }
 
-/// Asks at the node's socket for the memory of a session of that pool. If `earlier` is memory that has lost its node,
-/// the memory stays where it is. Cancellation-safe.
-pub(super) async fn attach(
-    earlier: &mut Link,
+/// Asks the session's node for its memory and maps it. If `earlier` is memory that has lost its node, the memory stays
+/// where it is. Cancellation-safe.
+pub(super) async fn attach<C: Carrier>(
+    earlier: &mut Link<C::Stream>,
     shape: &Shape,
-    network: &Network,
+    carrier: &C,
     pool: RunId,
     grant: &Grant,
 ) -> Result<SessionEvent, LinkError> {
-    let Some(socket) = network.attach().socket(grant) else { return Err(LinkError::NoSocket) };
-    let Grant { index, incarnation, secret, .. } = *grant;
-    let asked = AttachMemory { version: VERSION, pool, index, incarnation, secret, log: true };
-    let call = CallId::generate();
-    let mapped = map(earlier, &socket, network.attach().anybody(), (asked, call), grant, shape);
-    let attach = call.traced(AttachMemory::WORD, mapped);
-    let Attached { last, logs, .. } =
-        tokio::time::timeout(ATTACH_DEADLINE, attach).await.map_err(|_| LinkError::TimedOut)??;
-    Ok(SessionEvent::Attached { last, logs })
-}
-
-/// Asks at that socket, as part of the call `of`, and maps what comes. Returns what the node says of the session.
-async fn map(
-    earlier: &mut Link,
-    socket: &Path,
-    anybody: bool,
-    (asked, of): (AttachMemory, CallId),
-    grant: &Grant,
-    shape: &Shape,
-) -> Result<Attached, LinkError> {
-    failpoint("client.attach.asking");
-    let call = OwnerSocket::attach(socket, anybody, asked, Some(of));
-    let (socket, attached, [outputs, inputs]) = call.await.map_err(|error| match error {
-        AttachCallError::Refused(refusal) => LinkError::Call(AttachCallError::Refused(refusal.of_call(of))),
-        error => LinkError::Call(error),
-    })?;
-    failpoint("client.attach.answered");
+    let OfferedMemory { attached, files: [outputs, inputs], is_open } =
+        carrier.attach_memory(pool, grant).await.map_err(LinkError::None)?;
     if attached.lanes != grant.lanes {
         return Err(LinkError::Lanes(attached.lanes));
     }
@@ -99,14 +65,14 @@ async fn map(
     let last = attached.refused.map_or(MemoryAnswer::Batch, MemoryAnswer::Refused);
     let link = if let Link::Memory(link) = earlier {
         link.renew(outputs, inputs, &expected)?;
-        (link.socket, link.under_way, link.last) = (Some(socket), None, last);
+        (link.is_open, link.under_way, link.last) = (Some(is_open), None, last);
         (link.answered_before, link.number) = (Some(number), None);
         link
     } else {
         let arena = AttachedArena::open(outputs, inputs, &expected).map_err(LinkError::Attach)?;
         *earlier = Link::Memory(Box::new(MemoryLink {
             arena,
-            socket: Some(socket),
+            is_open: Some(is_open),
             layout: shape.layout.clone(),
             under_way: None,
             ready: Vec::new(),
@@ -116,13 +82,13 @@ async fn map(
             number: None,
             notes: Notes::default(),
         }));
-        let Link::Memory(link) = earlier else { return Err(LinkError::NoSocket) };
+        let Link::Memory(link) = earlier else { return Err(LinkError::None(NoMemory::NoSocket)) };
         link
     };
     // If the last request was carried out, its frame is the newest.
     link.read_notes().map_err(LinkError::Notes)?;
     failpoint("client.attach.mapped");
-    Ok(Attached { lanes: grant.lanes, last: number, logs, as_done: true, plays: false })
+    Ok(SessionEvent::Attached { last: number, logs })
 }
 
 impl MemoryLink {
@@ -159,21 +125,21 @@ impl LinkError {
     /// Returns the refusal for a request that needs the attachment.
     pub(crate) fn refusal(&self) -> Refusal {
         match self {
-            Self::Call(AttachCallError::Refused(refusal)) => refusal.clone(),
+            Self::None(NoMemory::Call(AttachCallError::Refused(refusal))) => refusal.clone(),
             error => Refusal::new(RefusalCode::Unsupported, error.sentence()),
         }
     }
 
     /// Returns whether the node's socket was reached, and the node refused.
     pub(crate) const fn is_refusal(&self) -> bool {
-        matches!(self, Self::Call(AttachCallError::Refused(_)))
+        matches!(self, Self::None(NoMemory::Call(AttachCallError::Refused(_))))
     }
 
     /// Returns whether no process has the session's memory any more, if one had it before.
     pub(crate) fn is_dead(&self) -> bool {
         use std::io::ErrorKind::{ConnectionRefused, NotFound};
         match self {
-            Self::Call(AttachCallError::Connect(error)) => {
+            Self::None(NoMemory::Call(AttachCallError::Connect(error))) => {
                 matches!(error.kind(), ConnectionRefused | NotFound)
             }
             _ => false,
@@ -186,11 +152,11 @@ impl LinkError {
             None => error.to_string(),
         };
         let what = match self {
-            Self::Call(error) => with_source(error),
+            Self::None(NoMemory::Call(error)) => with_source(error),
             Self::Attach(error) => with_source(error),
             Self::Lanes(lanes) => format!("the memory has {lanes} lanes"),
-            Self::NoSocket => "the node has no attach socket".to_owned(),
-            Self::TimedOut => "the node does not answer at its attach socket".to_owned(),
+            Self::None(NoMemory::NoSocket) => "the node has no attach socket".to_owned(),
+            Self::None(NoMemory::TimedOut) => "the node does not answer at its attach socket".to_owned(),
             Self::Notes(what) => what.clone(),
         };
         format!("no shared memory: {what}")

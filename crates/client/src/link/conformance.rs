@@ -1,5 +1,6 @@
 //! The rules that hold for a link of either kind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,14 +41,20 @@ impl Attached {
     async fn attach(&mut self) -> SessionEvent {
         let id = self.pool.id();
         let site = &mut self.pool.sessions[0];
-        site.link.attach(&mut site.terms, self.cluster.network(), id, site.session.grant()).await
+        site.link.attach(&mut site.terms, &self.pool.carrier, id, site.session.grant()).await
     }
 
     async fn ask(&mut self, number: u32, body: &RequestBody) -> LinkAnswer {
-        if self.link().is_free(number).await.unwrap() {
+        if self.is_free(number).await.unwrap() {
             self.link().post(number, body);
         }
-        self.link().answer(number, body.kind).await.unwrap()
+        let AsyncPool { sessions, carrier, .. } = &mut self.pool;
+        sessions[0].link.answer(number, body.kind, carrier).await.unwrap()
+    }
+
+    async fn is_free(&mut self, number: u32) -> Result<bool, LinkLost> {
+        let AsyncPool { sessions, carrier, .. } = &mut self.pool;
+        sessions[0].link.is_free(number, carrier).await
     }
 
     /// Asks as [`Attached::ask`] for a step of all lanes. Returns flags, rewards and the number of notes beside them.
@@ -60,7 +67,7 @@ impl Attached {
         let (notes, lost) = site.link.notes(LANES as usize).unwrap();
         assert_eq!(lost, []);
         let began = notes.began().unwrap().count();
-        let target = self.pool.batch.next();
+        let target = self.pool.batch.next_frame();
         batch.land(&target, &(0..LANES as usize));
         drop(target);
         (flags, self.pool.batch.frame().rewards().to_vec(), began)
@@ -114,7 +121,7 @@ async fn a_request_is_carried_out_once_on_however_many_attachments(link: &mut At
     let first = link.batch(3, &step(0)).await;
     link.link().detach();
     assert!(!link.link().is_attached());
-    assert_eq!(link.link().is_free(4).await, Err(LinkLost::Ended));
+    assert_eq!(link.is_free(4).await, Err(LinkLost::Ended));
     let again = link.attach().await;
     assert!(matches!(again, SessionEvent::Attached { last: 3, logs: true }), "{again:?}");
     // The answer may have been lost.
@@ -124,11 +131,12 @@ async fn a_request_is_carried_out_once_on_however_many_attachments(link: &mut At
 }
 
 async fn an_answer_that_nobody_waits_for_is_skipped(link: &mut Attached) {
-    assert_eq!(link.link().is_free(4).await, Ok(true));
+    assert_eq!(link.is_free(4).await, Ok(true));
     link.link().post(4, &step(1));
-    assert_eq!(link.link().is_free(4).await, Ok(false), "posted once");
+    assert_eq!(link.is_free(4).await, Ok(false), "posted once");
     {
-        let mut answer = std::pin::pin!(link.link().answer(4, FrameKind::Step));
+        let AsyncPool { sessions, carrier, .. } = &mut link.pool;
+        let mut answer = std::pin::pin!(sessions[0].link.answer(4, FrameKind::Step, carrier));
         let once = tokio::time::timeout_at(Instant::now(), answer.as_mut()).await;
         drop(once);
     }
@@ -176,7 +184,7 @@ async fn lanes_under_way_are_told_once_on_however_many_attachments(link: &mut At
         let body = send(&link.pool, &named, 1, Some(1));
         if number == 3 {
             // It is posted, and its answer may be lost or not.
-            assert_eq!(link.link().is_free(number).await, Ok(true));
+            assert_eq!(link.is_free(number).await, Ok(true));
             link.link().post(number, &body);
             link.link().hasten();
         }

@@ -6,20 +6,20 @@ use bytes::Bytes;
 use rollhouse_arena::{Answer, AttachedArena, Frame, LaneNote, ReadyLanes, TrainerError};
 use rollhouse_core::ColumnMut;
 use rollhouse_wire::{
-    ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, OwnerSocket, Refusal, RefusalCode,
-    ResetLanes, SendLanes, began_of, control, failpoint,
+    ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, Refusal, RefusalCode, ResetLanes,
+    SendLanes, began_of, control, failpoint,
 };
 
-use super::{LinkAnswer, LinkLost};
 use crate::batch::filled;
+use crate::carrier::{Carrier, LinkAnswer, LinkLost};
 use crate::check::check_notes;
 use crate::session::{RequestBody, Session};
 
 /// A session's memory, and the socket that tells whether its node is there.
 pub(crate) struct MemoryLink {
     pub(super) arena: AttachedArena,
-    /// The socket; `None` once the node is gone or serves another owner; frames can be read still.
-    pub(super) socket: Option<OwnerSocket>,
+    /// Whether the node serves this attachment; `None` once it is gone or serves another owner. Frames can be read still.
+    pub(super) is_open: Option<IsOpen>,
     pub(super) layout: FrameLayout,
     /// The kind of the requests that are posted and not answered.
     pub(super) under_way: Option<Posted>,
@@ -36,6 +36,9 @@ pub(crate) struct MemoryLink {
     /// The notes beside the newest frame; they are only about lanes that there are.
     pub(super) notes: Notes,
 }
+
+/// Returns whether the node serves an attachment still.
+type IsOpen = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The kind of request that was posted.
 pub(super) enum Posted {
@@ -68,7 +71,7 @@ pub(crate) enum NoAnswer {
 impl MemoryLink {
     /// Returns whether requests can be posted.
     pub(crate) const fn is_attached(&self) -> bool {
-        self.socket.is_some()
+        self.is_open.is_some()
     }
 
     /// Returns whether a request is posted and not answered: frames and actions are the node's then.
@@ -147,7 +150,7 @@ impl MemoryLink {
 
     /// Lets the node go; frames can be read still.
     pub(crate) fn detach(&mut self) {
-        self.socket = None;
+        self.is_open = None;
     }
 
     /// Returns the memory.
@@ -185,27 +188,27 @@ impl MemoryLink {
 
     /// Puts a command into the ring of commands. Returns false if there is no room now.
     pub(crate) fn try_command(&mut self, command: &[u8]) -> Result<bool, NoAnswer> {
-        let Some(open) = &self.socket else { return Err(NoAnswer::Lost) };
-        let sent = self.arena.send_command(command, Some(Instant::now()), || open.is_open());
+        let Some(open) = &self.is_open else { return Err(NoAnswer::Lost) };
+        let sent = self.arena.send_command(command, Some(Instant::now()), || open());
         match sent {
             Ok(()) => Ok(true),
-            Err(TrainerError::TimedOut) if open.is_open() => Ok(false),
+            Err(TrainerError::TimedOut) if open() => Ok(false),
             Err(_) => Err(self.lose()),
         }
     }
 
     /// Copies the next answer to a command over `answer`. Returns false if none is there now.
     pub(crate) fn try_command_answer(&mut self, answer: &mut Vec<u8>) -> Result<bool, NoAnswer> {
-        let Some(open) = &self.socket else { return Err(NoAnswer::Lost) };
-        match self.arena.next_answer(answer, Some(Instant::now() + COMMAND_PATIENCE), || open.is_open()) {
+        let Some(open) = &self.is_open else { return Err(NoAnswer::Lost) };
+        match self.arena.next_answer(answer, Some(Instant::now() + COMMAND_PATIENCE), || open()) {
             Ok(()) => Ok(true),
-            Err(TrainerError::TimedOut) if open.is_open() => Ok(false),
+            Err(TrainerError::TimedOut) if open() => Ok(false),
             Err(_) => Err(self.lose()),
         }
     }
 
     fn lose(&mut self) -> NoAnswer {
-        self.socket = None;
+        self.is_open = None;
         NoAnswer::Lost
     }
 
@@ -306,7 +309,7 @@ impl MemoryLink {
     }
 
     /// Waits until a request can be posted, as [`Link::is_free`] does.
-    pub(super) async fn is_free(&mut self, number: u32) -> Result<bool, LinkLost> {
+    pub(super) async fn is_free(&mut self, number: u32, carrier: &impl Carrier) -> Result<bool, LinkLost> {
         if !self.is_attached() {
             return Err(LinkLost::Ended);
         }
@@ -315,7 +318,7 @@ impl MemoryLink {
         }
         while self.is_under_way() {
             // Nobody waits for the answer any more.
-            if let Err(NoAnswer::Lost) = self.answer().await {
+            if let Err(NoAnswer::Lost) = self.answer(carrier).await {
                 return Err(LinkLost::Ended);
             }
         }
@@ -335,9 +338,10 @@ impl MemoryLink {
         &mut self,
         number: u32,
         kind: FrameKind,
+        carrier: &impl Carrier,
     ) -> Result<LinkAnswer, LinkLost> {
         let answer = if self.is_under_way() {
-            self.answer().await.map_err(|_| LinkLost::Ended)?
+            self.answer(carrier).await.map_err(|_| LinkLost::Ended)?
         } else {
             // Answered before it was posted here, or taken on another way.
             self.last(kind)
@@ -358,12 +362,12 @@ impl MemoryLink {
         deadline: Option<Instant>,
         mut stop: impl FnMut() -> bool,
     ) -> Result<MemoryAnswer, NoAnswer> {
-        let Self { arena, socket, under_way, ready, refused, last, .. } = self;
-        let Some(open) = socket else { return Err(NoAnswer::Lost) };
+        let Self { arena, is_open, under_way, ready, refused, last, .. } = self;
+        let Some(open) = is_open else { return Err(NoAnswer::Lost) };
         let mut stopped = false;
         let alive = || {
             stopped = stop();
-            !stopped && open.is_open()
+            !stopped && open()
         };
         let waited = match under_way {
             Some(Posted::Lanes(min)) => {
@@ -399,7 +403,7 @@ impl MemoryLink {
             Err(TrainerError::TimedOut) => Err(NoAnswer::Stopped),
             Err(TrainerError::Gone) if stopped => Err(NoAnswer::Stopped),
             Err(_) => {
-                *socket = None;
+                *is_open = None;
                 Err(NoAnswer::Lost)
             }
         }
@@ -407,7 +411,7 @@ impl MemoryLink {
 
     /// Waits as [`MemoryLink::wait`] does, without ever sleeping on this thread for long. Cancellation-safe: the
     /// request stays under way.
-    pub(crate) async fn answer(&mut self) -> Result<MemoryAnswer, NoAnswer> {
+    pub(crate) async fn answer(&mut self, carrier: &impl Carrier) -> Result<MemoryAnswer, NoAnswer> {
         let mut pause = FIRST_PAUSE;
         loop {
             match self.wait(None, || true) {
@@ -416,21 +420,21 @@ impl MemoryLink {
             }
             // The node takes long: this thread has others to serve.
             loop {
-                tokio::time::sleep(pause).await;
+                carrier.sleep_until(carrier.now() + pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
-                let is_open = self.socket.as_ref().is_some_and(OwnerSocket::is_open);
+                let stays = self.is_open.as_ref().is_some_and(|open| open());
                 // What was answered before the socket ended counts.
                 if self.has_news() {
                     break;
                 }
-                if !is_open {
+                if !stays {
                     return Err(self.lose());
                 }
             }
         }
     }
 
-    fn has_news(&self) -> bool {
+    pub(crate) fn has_news(&self) -> bool {
         match self.under_way {
             Some(Posted::Lanes(_)) => self.arena.has_ready_lanes(),
             Some(Posted::Batch) | None => self.arena.is_answered(),

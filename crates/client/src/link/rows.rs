@@ -7,7 +7,8 @@ use rollhouse_core::{ColumnData, ColumnRef, DType};
 use rollhouse_engine::Received;
 use rollhouse_wire::{BatchPlaces, ColumnBuffer, FrameHeader, FrameKind, FrameLayout, Notes};
 
-use super::{Link, MemoryLink, StreamLink};
+use super::{Link, MemoryLink, notes_of};
+use crate::carrier::SessionStream;
 use crate::check::check_notes;
 
 /// The rows that an answer must have.
@@ -22,14 +23,14 @@ pub(crate) struct RowsOf<'a> {
     pub(crate) session: &'a Range<usize>,
 }
 
-impl Link {
+impl<S: SessionStream> Link<S> {
     /// Takes the rows of the last answer, and its notes beside them.
     ///
     /// # Errors
     /// If it has other rows, or is malformed.
     pub(crate) fn rows(&mut self, header: FrameHeader, of: &RowsOf<'_>) -> Result<(Received, Notes), String> {
         let (rows, notes) = match self {
-            Self::Quic(link) => of.rows_of_stream(header, link)?,
+            Self::Stream(link) => of.rows_of_stream(header, link)?,
             Self::Memory(link) => of.rows_of_memory(link)?,
         };
         Ok((sound(rows, of.bools)?, notes))
@@ -37,7 +38,11 @@ impl Link {
 }
 
 impl RowsOf<'_> {
-    fn rows_of_stream(&self, header: FrameHeader, link: &StreamLink) -> Result<(Received, Notes), String> {
+    fn rows_of_stream(
+        &self,
+        header: FrameHeader,
+        link: &impl SessionStream,
+    ) -> Result<(Received, Notes), String> {
         let with_final = header.flags & FrameHeader::FINAL_OBS != 0;
         if header.kind != FrameKind::Rows || with_final && !self.same_step {
             return Err(format!("a frame of kind {:?} was not asked for", header.kind));
@@ -55,7 +60,7 @@ impl RowsOf<'_> {
             return Err("rows of other lanes than were sent, or not in ascending order".to_owned());
         }
         let rows = self.gather(buffer, &places, count, self.session.start as u32);
-        let notes = link.notes()?;
+        let notes = notes_of(link)?;
         check_notes(&notes, &notes.lost, self.session.len())?;
         Ok((rows, notes))
     }

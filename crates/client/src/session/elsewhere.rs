@@ -40,6 +40,8 @@ impl Session {
     /// anew.
     pub(super) fn settle(&mut self, now: Duration, reset: bool) -> SessionAction {
         match &mut self.state {
+            // It leaves with its request, if that is carried on: the caller may wait for another one, or for none.
+            Stage::Leaving if self.request.is_some() => SessionAction::Done(Ok(())),
             Stage::Resting | Stage::Leaving => {
                 if !self.can_leave(now) {
                     self.state = Stage::Resting;
@@ -130,8 +132,9 @@ impl Session {
             return if self.request.is_some() { self.begin(now) } else { SessionAction::Done(Ok(())) };
         }
         let (past, cut) = past.unwrap_or_default();
-        self.cut = cut;
         let left = matches!(self.state, Stage::Leaving) && self.request.is_none();
+        // That lanes were lost was reported before they began anew for nobody's request.
+        self.cut = if left || self.request.is_some() { cut } else { Vec::new() };
         self.state = Stage::Resuming { past, part: None, follows: false };
         // Who leaves a node is told of its past by the next request, if none is under way.
         if left { SessionAction::Done(Ok(())) } else { self.resume(now) }
@@ -185,12 +188,7 @@ impl Session {
         };
         let Some(body) = body else {
             self.state = Stage::Resting;
-            if self.request.is_some() {
-                return self.begin(now);
-            }
-            // That they were lost was reported before they began anew.
-            self.cut.clear();
-            return SessionAction::Done(Ok(()));
+            return if self.request.is_some() { self.begin(now) } else { SessionAction::Done(Ok(())) };
         };
         let exchange = self.exchange(now, Patience::until_told(self.silence(), self.jitter()));
         let action = exchange.action();

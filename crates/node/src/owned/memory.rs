@@ -21,7 +21,7 @@ use super::{OwnedSession, refusal_of, with_causes};
 
 /// Why an attachment by memory is over: its owner breaks the rules.
 #[derive(Debug)]
-pub(crate) enum MemoryFault {
+pub enum MemoryFault {
     /// The owner breaks the rules of the layout.
     Peer,
     /// The ring of commands has bytes that are no command.
@@ -47,7 +47,7 @@ impl OwnedSession {
     ///
     /// # Errors
     /// If the lanes have moved in memory of this process alone, or there is no memory left.
-    pub(crate) fn attach_memory(&mut self) -> Result<ServingEnd, Refusal> {
+    pub fn attach_memory(&mut self) -> Result<ServingEnd, Refusal> {
         self.forget_gathering();
         if self.memory.is_none() {
             if self.begun {
@@ -66,7 +66,7 @@ impl OwnedSession {
     }
 
     /// Returns the refusal in the last answer, if there was one.
-    pub(crate) fn last_refusal(&self) -> Option<&Refusal> {
+    pub fn last_refusal(&self) -> Option<&Refusal> {
         self.answer.refused.as_ref()
     }
 
@@ -103,7 +103,7 @@ impl OwnedSession {
     /// # Errors
     /// If the owner breaks the layout's rules: the attachment is over then.
     #[inline]
-    pub(crate) fn serve(
+    pub fn serve(
         &mut self,
         end: &mut ServingEnd,
         request: Request,
