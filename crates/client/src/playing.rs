@@ -27,7 +27,7 @@ use crate::session::{Answered, RequestBody, Trouble};
 type Taken = Result<Vec<LostLane>, Trouble>;
 
 /// What is asked of all sessions of a pool.
-struct Asked<'a, 'f> {
+struct FragmentRequest<'a, 'f> {
     layout: &'a FrameLayout,
     notes: &'a StepColumns,
     steps: usize,
@@ -110,7 +110,7 @@ impl AsyncPool {
         let mut taken: Vec<Option<Taken>> = sessions.iter().map(|_| None).collect();
         let target = Mutex::new(fragment);
         let waited = {
-            let asked = &Asked {
+            let asked = &FragmentRequest {
                 layout: &kind.layout,
                 notes: &notes,
                 steps,
@@ -156,7 +156,7 @@ impl<C: Carrier> PoolSession<C> {
     }
 
     /// Plays so many steps, in as many requests as its node wants. Returns the lanes that are lost after the last.
-    async fn play(&mut self, way: &Way<'_, C>, asked: &Asked<'_, '_>) -> Taken {
+    async fn play(&mut self, way: &Way<'_, C>, asked: &FragmentRequest<'_, '_>) -> Taken {
         let mut lost = Vec::new();
         self.played = 0;
         while self.played < asked.steps {
@@ -175,7 +175,7 @@ impl<C: Carrier> PoolSession<C> {
     fn land_fragment(
         &mut self,
         now: Duration,
-        asked: &Asked<'_, '_>,
+        asked: &FragmentRequest<'_, '_>,
     ) -> Result<(usize, Vec<LostLane>), String> {
         let said: FragmentNotes = control::decode(self.sidecar()).map_err(|error| error.to_string())?;
         let Self { session, link, lanes, played, .. } = self;

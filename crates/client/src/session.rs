@@ -67,8 +67,6 @@ pub struct Session {
     cut: Vec<u32>,
     /// Whether the node is going away.
     leaving: bool,
-    /// Whether its placement took the place of an earlier one.
-    replaces: bool,
     /// The time before which no other place is asked for unless a caller waits for it.
     not_before: Duration,
     reach: Reach,
@@ -77,6 +75,8 @@ pub struct Session {
 /// How a session gets on with reaching the node of its present placement.
 #[derive(Debug, Default)]
 struct Reach {
+    /// Whether its placement took the place of an earlier one.
+    replaces: bool,
     /// Whether the node has taken a stream.
     reached: bool,
     /// The error of the last attempt to reach it, or its last refusal, since it last answered.
@@ -148,7 +148,6 @@ impl Session {
             log: Some(log),
             cut: Vec::new(),
             leaving: false,
-            replaces: false,
             not_before: Duration::ZERO,
             reach: Reach::default(),
         }
@@ -270,7 +269,7 @@ impl Session {
             E::Answered => RetryEvent::Answered,
             E::Attached { last, logs } => {
                 self.attachment = Attachment::Attached { logs };
-                self.reach = Reach { reached: true, trouble: None };
+                (self.reach.reached, self.reach.trouble) = (true, None);
                 RetryEvent::Attached { last }
             }
             E::Refused(refusal) => {

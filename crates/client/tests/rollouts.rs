@@ -35,7 +35,7 @@ fn leaning() -> Bytes {
 
 /// A net whose actions say its version: the lowest bit of it.
 fn telling(version: u64) -> (PolicyGiven, Bytes) {
-    let favoured = if version % 2 == 0 { [100.0, 0.0] } else { [0.0, 100.0] };
+    let favoured = if version.is_multiple_of(2) { [100.0, 0.0] } else { [0.0, 100.0] };
     (policy(version), net([0.0; 8], favoured))
 }
 

@@ -9,8 +9,6 @@ use std::sync::Arc;
 
 use rollhouse_core::RunId;
 
-use crate::pool::Pool;
-
 /// The pools, sessions and lanes of an owner that have not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Holding {
@@ -44,15 +42,22 @@ struct Counted {
     sum: Sum,
 }
 
+/// What an owner may hold.
+pub(crate) trait Held {
+    /// Returns its owner and what it counts for; `None` for one that has ended, and for one of which only nodes have said whose
+    /// it is.
+    fn counts_for(&self) -> Option<(Arc<str>, Sum)>;
+}
+
 /// What some pools count for together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Sum {
+pub(crate) struct Sum {
     /// Number of pools of owners that are admins.
-    operated: u64,
+    pub(crate) operated: u64,
     /// Number of other pools.
-    owned: u64,
-    sessions: usize,
-    lanes: u64,
+    pub(crate) owned: u64,
+    pub(crate) sessions: usize,
+    pub(crate) lanes: u64,
 }
 
 impl OwnerHoldings {
@@ -64,11 +69,11 @@ impl OwnerHoldings {
     /// Forgets a pool that is there no more.
     pub(crate) fn gone(&mut self, id: RunId) {
         self.changed.remove(&id);
-        self.count(id, None);
+        self.uncount(id);
     }
 
     /// Returns the holding of an owner. `pools` are all that there are.
-    pub(crate) fn of(&mut self, owner: &str, pools: &BTreeMap<RunId, Pool>) -> Holding {
+    pub(crate) fn of<P: Held>(&mut self, owner: &str, pools: &BTreeMap<RunId, P>) -> Holding {
         for id in std::mem::take(&mut self.changed) {
             self.count(id, pools.get(&id));
         }
@@ -83,7 +88,15 @@ impl OwnerHoldings {
         }
     }
 
-    fn count(&mut self, id: RunId, pool: Option<&Pool>) {
+    fn count(&mut self, id: RunId, pool: Option<&impl Held>) {
+        self.uncount(id);
+        let Some((owner, sum)) = pool.and_then(Held::counts_for) else { return };
+        self.all.add(sum);
+        self.owners.entry(Arc::clone(&owner)).or_default().add(sum);
+        self.counted.insert(id, Counted { owner, sum });
+    }
+
+    fn uncount(&mut self, id: RunId) {
         if let Some(Counted { owner, sum }) = self.counted.remove(&id) {
             self.all.subtract(sum);
             if let Some(own) = self.owners.get_mut(&owner) {
@@ -93,31 +106,16 @@ impl OwnerHoldings {
                 }
             }
         }
-        let Some((pool, sum)) = pool.and_then(|pool| Some((pool, Sum::of(pool)?))) else { return };
-        let owner = Arc::clone(&pool.owner);
-        self.all.add(sum);
-        self.owners.entry(Arc::clone(&owner)).or_default().add(sum);
-        self.counted.insert(id, Counted { owner, sum });
     }
 }
 
 impl Sum {
-    /// Returns what a pool counts for; `None` for one that has ended, and for one of which only nodes have said whose it is.
-    fn of(pool: &Pool) -> Option<Self> {
-        (pool.is_live() && pool.is_vouched()).then(|| Self {
-            operated: u64::from(pool.operates),
-            owned: u64::from(!pool.operates),
-            sessions: pool.kept().count(),
-            lanes: pool.kept().map(|session| u64::from(session.lanes)).sum(),
-        })
-    }
-
     /// Returns the sum of an owner's pools, and of all, counted anew.
-    fn anew(owner: &str, pools: &BTreeMap<RunId, Pool>) -> (Self, Self) {
+    fn anew(owner: &str, pools: &BTreeMap<RunId, impl Held>) -> (Self, Self) {
         let (mut own, mut all) = (Self::default(), Self::default());
-        for (pool, sum) in pools.values().filter_map(|pool| Some((pool, Self::of(pool)?))) {
+        for (of, sum) in pools.values().filter_map(Held::counts_for) {
             all.add(sum);
-            if &*pool.owner == owner {
+            if &*of == owner {
                 own.add(sum);
             }
         }

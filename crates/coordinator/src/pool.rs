@@ -24,7 +24,7 @@ use crate::limits::{
     MAX_SESSIONS_WITH_ATTACH, MAX_TRANSPORTS,
 };
 use crate::member::Member;
-use crate::owner_holdings::{Holding, OwnerHoldings};
+use crate::owner_holdings::{Held, Holding, OwnerHoldings, Sum};
 use crate::placements::Key;
 use crate::recipe::{EarlierPlacement, Recipe};
 use crate::remembered::Remembered;
@@ -418,6 +418,18 @@ impl Pool {
         of.sort_unstable();
         let end = of.iter().try_fold(0, |next, &(first, lanes)| (first == next).then_some(first + lanes));
         end == Some(self.lanes)
+    }
+}
+
+impl Held for Pool {
+    fn counts_for(&self) -> Option<(Arc<str>, Sum)> {
+        let sum = || Sum {
+            operated: u64::from(self.operates),
+            owned: u64::from(!self.operates),
+            sessions: self.kept().count(),
+            lanes: self.kept().map(|session| u64::from(session.lanes)).sum(),
+        };
+        (self.is_live() && self.is_vouched()).then(|| (Arc::clone(&self.owner), sum()))
     }
 }
 

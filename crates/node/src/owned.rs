@@ -72,10 +72,8 @@ pub struct OwnedSession {
     sent: Sent,
     /// The policy by which the lanes play, if their owner has sent one.
     played: Option<Box<Played>>,
-    /// The events that the last request began, for owners that keep a log.
-    log: Vec<LogEvent>,
-    /// The same events as notes beside the newest frame in memory.
-    noted: Notes,
+    /// What the last request began, for owners that keep a log.
+    begins: Begins,
     /// Why the session can be stepped no more: its lanes could not be put where they stood elsewhere.
     astray: Option<Refusal>,
     /// Whether the node is going away.
@@ -83,6 +81,14 @@ pub struct OwnedSession {
     /// The place where the stepping thread and the watchers meet.
     live: Arc<Live>,
     camera: Camera,
+}
+
+/// What a request has begun: episodes, and steps whose states are hashed.
+#[derive(Debug, Default)]
+struct Begins {
+    events: Vec<LogEvent>,
+    /// The same events as notes beside the newest frame in memory.
+    notes: Notes,
 }
 
 impl OwnedSession {
@@ -106,8 +112,7 @@ impl OwnedSession {
             answer: LastAnswer::default(),
             sent: Sent::default(),
             played: None,
-            log: Vec::new(),
-            noted: Notes::default(),
+            begins: Begins::default(),
             astray: None,
             leaving: Arc::default(),
             live: Arc::default(),
@@ -227,7 +232,10 @@ impl OwnedSession {
             FrameKind::Step => self.step(header.number, &request.columns),
             FrameKind::Send => self.send(header.number, request)?,
             FrameKind::Policy => self.follow(header.number, request)?.map(Some),
-            FrameKind::Play => self.play(header.number, &request.sidecar)?,
+            FrameKind::Play => {
+                let play = self.play(&request.sidecar)?;
+                play.and_then(|play| self.wait_for(header.number, Wanted::Play(play)))
+            }
             kind => return Err(RequestFault::NoRequest(kind)),
         };
         Ok(match done {

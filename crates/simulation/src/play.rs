@@ -114,7 +114,7 @@ impl Kept {
             LaneRequest::Some(drawn) => return self.send(drawn, carrier, deadline).await,
         };
         let body = RequestBody { kind, columns, sidecar: Bytes::new() };
-        let way = Way { carrier: carrier, deadline };
+        let way = Way { carrier, deadline };
         let Self { session, batch, .. } = self;
         let target = batch.next_frame();
         if kind == FrameKind::Step && session.post_in_memory(Some(ColumnRef::I64(&actions))) {
@@ -139,7 +139,7 @@ impl Kept {
     async fn send(&mut self, drawn: Drawn, carrier: &VirtualCarrier, deadline: Duration) -> Played {
         let Self { session, batch, made_of, queue, ready, .. } = self;
         let receiving = Receiving {
-            way: Way { carrier: carrier, deadline: carrier.now() + AS_LONG_AS_IT_TAKES },
+            way: Way { carrier, deadline: carrier.now() + AS_LONG_AS_IT_TAKES },
             frame: batch.frame(),
             layout: &made_of.layout,
             bools: &[],

@@ -189,7 +189,7 @@ impl MemoryLink {
     /// Puts a command into the ring of commands. Returns false if there is no room now.
     pub(crate) fn try_command(&mut self, command: &[u8]) -> Result<bool, NoAnswer> {
         let Some(open) = &self.is_open else { return Err(NoAnswer::Lost) };
-        let sent = self.arena.send_command(command, Some(Instant::now()), || open());
+        let sent = self.arena.send_command(command, Some(Instant::now()), open);
         match sent {
             Ok(()) => Ok(true),
             Err(TrainerError::TimedOut) if open() => Ok(false),
@@ -200,7 +200,7 @@ impl MemoryLink {
     /// Copies the next answer to a command over `answer`. Returns false if none is there now.
     pub(crate) fn try_command_answer(&mut self, answer: &mut Vec<u8>) -> Result<bool, NoAnswer> {
         let Some(open) = &self.is_open else { return Err(NoAnswer::Lost) };
-        match self.arena.next_answer(answer, Some(Instant::now() + COMMAND_PATIENCE), || open()) {
+        match self.arena.next_answer(answer, Some(Instant::now() + COMMAND_PATIENCE), open) {
             Ok(()) => Ok(true),
             Err(TrainerError::TimedOut) if open() => Ok(false),
             Err(_) => Err(self.lose()),

@@ -124,8 +124,8 @@ impl Session {
         self.grant = grant;
         self.lease = if lease_ms == 0 { self.recipe.lease } else { Duration::from_millis(lease_ms) };
         (self.attachment, self.numbering) = (Attachment::Detached, Numbering::default());
-        (self.leaving, self.replaces, self.not_before) = (false, true, Duration::ZERO);
-        self.reach = Reach::default();
+        (self.leaving, self.not_before) = (false, Duration::ZERO);
+        self.reach = Reach { replaces: true, ..Reach::default() };
         let past = self.log.as_ref().map(|log| log.past(held));
         if past.is_none() && self.policy.is_none() {
             self.state = Stage::Resting;
@@ -241,7 +241,7 @@ impl Session {
             dynamics: self.recipe.dynamics,
             moving: matches!(self.state, Stage::Leaving),
             node: node.clone(),
-            replaces: self.replaces,
+            replaces: self.reach.replaces,
         }
     }
 }

@@ -191,8 +191,10 @@ impl OwnedSession {
             self.take_frame_notes();
             let lost: Vec<(u32, u8)> = self.losses().collect();
             let frame = self.engine.frame().map_err(|error| refusal_of(&error))?;
-            let notes =
-                FrameNotes { began: self.noted.began.as_chunks().0, hashes: self.noted.hashes.as_chunks().0 };
+            let notes = FrameNotes {
+                began: self.begins.notes.began.as_chunks().0,
+                hashes: self.begins.notes.hashes.as_chunks().0,
+            };
             end.answer_frame(&frame, &lost, &notes);
             Ok(())
         });
@@ -206,11 +208,11 @@ impl OwnedSession {
     /// Collects the notes that go beside the newest frame, in memory that is used again and again.
     #[inline]
     fn take_frame_notes(&mut self) {
-        let mut notes = std::mem::take(&mut self.noted);
+        let mut notes = std::mem::take(&mut self.begins.notes);
         notes.began.clear();
         notes.hashes.clear();
         self.put_log(&mut notes);
-        self.noted = notes;
+        self.begins.notes = notes;
     }
 
     /// Sends the lanes that the owner has sent. Those that finish within the call are answered.

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rollhouse_engine::{Fragment, PlayError, Player};
+use rollhouse_engine::{Fragment, PlayError, Player, StepError};
 use rollhouse_policy::model_of;
 use rollhouse_wire::limits::{MAX_FRAGMENT_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{
@@ -16,7 +16,6 @@ use rollhouse_wire::{
     StepNotes, control,
 };
 
-use super::sending::Wanted;
 use super::{FrameRequest, OwnedSession, RequestFault, refusal_of, with_causes};
 use crate::answer::Sidecar;
 
@@ -74,30 +73,26 @@ impl OwnedSession {
         Player::new(&self.engine, &*model, given.seed).map_err(|error| bad(&error))
     }
 
-    /// Begins to play. `None` if the answer waits for lanes.
-    pub(super) fn play(
-        &mut self,
-        number: u32,
-        sidecar: &[u8],
-    ) -> Result<Result<Option<Bytes>, Refusal>, RequestFault> {
+    /// Begins to play. Returns what is to be waited for.
+    pub(super) fn play(&mut self, sidecar: &[u8]) -> Result<Result<Play, Refusal>, RequestFault> {
         let PlaySteps { steps, at } = control::decode(sidecar).map_err(|_| RequestFault::Play)?;
         if steps == 0 {
             return Err(RequestFault::Play);
         }
         let Some(played) = &mut self.played else {
-            let message = "the session has no policy; it is sent one before it is to play";
-            return Ok(Err(Refusal::new(RefusalCode::BadRequest, message)));
+            return Ok(Err(refusal_of(&StepError::NoPolicy)));
+        };
+        let frame = match self.engine.frame() {
+            Ok(frame) => frame,
+            Err(error) => return Ok(Err(refusal_of(&error))),
         };
         played.player.stand_at(at);
-        let Ok(frame) = self.engine.frame() else {
-            return Ok(Err(refusal_of(&rollhouse_engine::StepError::NotReset)));
-        };
         played.fragment.begin(&frame);
         played.notes = FragmentNotes { version: played.player.version(), ..FragmentNotes::default() };
         played.noted = 0;
         self.begun = true;
         let steps = (steps as usize).min(played.fragment.room());
-        Ok(self.wait_for(number, Wanted::Play(Play { steps, until: Instant::now() + SLICE })))
+        Ok(Ok(Play { steps, until: Instant::now() + SLICE }))
     }
 
     /// Plays until enough is done. `None` while lanes are under way that are waited for.

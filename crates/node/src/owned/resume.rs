@@ -25,11 +25,11 @@ impl OwnedSession {
 
     /// Adds what the last request began to the notes.
     pub(super) fn put_log(&mut self, notes: &mut Notes) {
-        self.log.clear();
-        self.engine.take_log(&mut self.log);
-        let began = self.log.iter().filter(|event| matches!(event, LogEvent::Began(_))).count();
-        notes.reserve(began, self.log.len() - began);
-        for event in &self.log {
+        self.begins.events.clear();
+        self.engine.take_log(&mut self.begins.events);
+        let began = self.begins.events.iter().filter(|event| matches!(event, LogEvent::Began(_))).count();
+        notes.reserve(began, self.begins.events.len() - began);
+        for event in &self.begins.events {
             match *event {
                 LogEvent::Began(began) => notes.put_began(&began),
                 LogEvent::Hash { lane, hash } => notes.put_hash(lane, hash),
@@ -40,11 +40,11 @@ impl OwnedSession {
     /// Returns the notes beside rows of those lanes: what the last request began in each.
     pub(super) fn lane_notes(&mut self, lanes: &[u32]) -> Vec<LaneNote> {
         let mut notes = vec![LaneNote::default(); lanes.len()];
-        self.log.clear();
-        self.engine.take_log(&mut self.log);
+        self.begins.events.clear();
+        self.engine.take_log(&mut self.begins.events);
         let mut rows: Vec<(u32, usize)> = lanes.iter().copied().zip(0..).collect();
         rows.sort_unstable();
-        for event in &self.log {
+        for event in &self.begins.events {
             let (LogEvent::Began(Began { lane, .. }) | LogEvent::Hash { lane, .. }) = *event;
             let Ok(found) = rows.binary_search_by_key(&lane, |(lane, _)| *lane) else { continue };
             let note = &mut notes[rows[found].1];

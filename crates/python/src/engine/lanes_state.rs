@@ -9,11 +9,11 @@ use pyo3::types::PyTuple;
 use rollhouse_client::StepError;
 use rollhouse_engine::{Engine, Received, StepError as Refused};
 
-use crate::arrays::KeepAlive;
+use crate::arrays::{KeepAlive, constant_flags, fill_flags};
 use crate::attended::HandOver;
 use crate::cost::Cost;
 use crate::endings::Endings;
-use crate::engine::NativeLanes;
+use crate::engine::{NativeLanes, Rules};
 use crate::failure::{exception, of_step};
 use crate::lanes::Lanes;
 use crate::news::{News, NewsItem};
@@ -59,6 +59,30 @@ impl HandOver for LanesState {
 }
 
 impl LanesState {
+    /// Makes the state of lanes that were just made.
+    pub(super) fn of(
+        py: Python<'_>,
+        lanes: Lanes,
+        rules: Rules,
+        recording: Option<Recording>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            memory: KeepAlive::new(py, lanes.memory())?,
+            in_place: lanes.is_in_place(),
+            views: [None, None],
+            every_row: every_row(py, lanes.count())?,
+            lost: Vec::new(),
+            losses: Vec::new(),
+            reasons: Vec::new(),
+            endings: Endings::default(),
+            statistics: rules.statistics.then(|| EpisodeStatistics::of(lanes.count())),
+            cost: Cost::new(lanes.waits()),
+            recording,
+            nodes: lanes.placements().into_iter().map(|(node, ..)| node).collect(),
+            inner: Some(lanes),
+        })
+    }
+
     /// Forgets the losses of lanes of which Python has been told.
     pub(crate) fn forget_losses(&mut self, lanes: &[u32]) {
         self.reasons.retain(|(lane, _)| !lanes.contains(&(*lane as u32)));
@@ -197,4 +221,11 @@ impl LanesState {
 
 pub(crate) fn closed(py: Python<'_>) -> PyErr {
     exception(py, "ClosedError", "this vector env is closed".to_owned())
+}
+
+/// Makes the mask of an info that every row has. All steps' infos share it, so Python cannot change it.
+fn every_row(py: Python<'_>, lanes: usize) -> PyResult<Py<PyAny>> {
+    let every_row = constant_flags(py, lanes)?;
+    fill_flags(&every_row, lanes, |flags| flags.fill(1));
+    Ok(every_row.unbind())
 }

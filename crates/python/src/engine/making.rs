@@ -9,12 +9,9 @@ use pyo3::types::PyDict;
 use rollhouse_core::{AutoresetMode, ColumnSpec, EnvSpec, Role, Space};
 use rollhouse_engine::{Engine, EngineConfig};
 
-use crate::arrays::{KeepAlive, RowShape};
+use crate::arrays::RowShape;
 use crate::attended::Attended;
-use crate::cost::Cost;
-use crate::endings::Endings;
 use crate::engine::lanes_state::LanesState;
-use crate::engine::results::every_row;
 use crate::engine::{NativeLanes, Rules};
 use crate::envs::{checked_options, known_env};
 use crate::failure::of_config;
@@ -25,7 +22,6 @@ use crate::lanes::Lanes;
 use crate::noting::{Declared, step_columns};
 use crate::obs_shape::ObsShape;
 use crate::recording::{Recording, rule_of};
-use crate::statistics::EpisodeStatistics;
 use crate::words::FurtherInfos;
 
 keywords! {
@@ -113,7 +109,6 @@ impl NativeLanes {
             // As Gymnasium's own envs give masks.
             Ok(row_shape(*dtype, shape)?.of_bits(*role == Role::ActionMask))
         })?;
-        let nodes = inner.placements().into_iter().map(|(node, ..)| node).collect();
         let made = Self {
             lanes,
             action: row_shape(spec.action_space.dtype(), spec.action_space.shape())?,
@@ -130,21 +125,7 @@ impl NativeLanes {
             },
             home: Home::here(),
             report: OnceLock::new(),
-            attended: Attended::new(LanesState {
-                memory: KeepAlive::new(py, inner.memory())?,
-                in_place: inner.is_in_place(),
-                views: [None, None],
-                every_row: every_row(py, lanes)?,
-                lost: Vec::new(),
-                losses: Vec::new(),
-                reasons: Vec::new(),
-                endings: Endings::default(),
-                statistics: rules.statistics.then(|| EpisodeStatistics::of(lanes)),
-                cost: Cost::new(inner.waits()),
-                recording,
-                nodes,
-                inner: Some(inner),
-            }),
+            attended: Attended::new(LanesState::of(py, inner, rules, recording)?),
         };
         if let Some(recording) = &made.attended.lock_last().recording {
             recording.attend(&made.attended);

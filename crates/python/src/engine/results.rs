@@ -8,7 +8,7 @@ use rollhouse_arena::ObsRefs;
 use rollhouse_core::ColumnData;
 use rollhouse_engine::{Frame, Received};
 
-use crate::arrays::{KeepAlive, constant_flags, fill_flags, flags, mask};
+use crate::arrays::{KeepAlive, flags, mask};
 use crate::endings::{Ended, Last, say_valid};
 use crate::engine::NativeLanes;
 use crate::engine::lanes_state::{LanesState, closed};
@@ -284,11 +284,4 @@ fn views_of<'a>(
         Some(views) => Ok(views),
         none => Ok(none.insert(Views::new(memory.bind(py), frame, &owner.shapes.obs)?)),
     }
-}
-
-/// Makes the mask of an info that every row has. All steps' infos share it, so Python cannot change it.
-pub(crate) fn every_row(py: Python<'_>, lanes: usize) -> PyResult<Py<PyAny>> {
-    let every_row = constant_flags(py, lanes)?;
-    fill_flags(&every_row, lanes, |flags| flags.fill(1));
-    Ok(every_row.unbind())
 }
