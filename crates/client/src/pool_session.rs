@@ -19,7 +19,7 @@ use crate::transport::Transport;
 use crate::wire::Wire;
 
 /// A session of a pool with its link, driven over whatever carries its actions out. Requests are made one at a time;
-/// [`PoolSession::answer`] can be dropped at any point and called again.
+/// `PoolSession::answer` can be dropped at any point and called again.
 pub struct PoolSession<C: Carrier = Wire> {
     pub(crate) session: Session,
     pub(crate) link: Link<C::Stream>,
@@ -104,7 +104,7 @@ impl<C: Carrier> PoolSession<C> {
         }
     }
 
-    /// Makes a request, in place of one that is under way; [`PoolSession::answer`] carries it out.
+    /// Makes a request, in place of one that is under way; `PoolSession::answer` carries it out.
     pub fn ask(&mut self, body: RequestBody, way: &Way<'_, C>) {
         self.session.on(way.carrier.now(), SessionEvent::Requested { body, deadline: way.deadline });
     }

@@ -97,7 +97,7 @@ impl OwnedSession {
     }
 
     /// Does what the owner asks for by memory, and answers it. Of commands it does one, so that the caller looks
-    /// between two whether to go on. Takes as long as the env does, and up to [`ANSWER_DEADLINE`] where answers to
+    /// between two whether to go on. Takes as long as the env does, and up to `ANSWER_DEADLINE` where answers to
     /// commands are not taken, unless `alive` says meanwhile that the attachment is over.
     ///
     /// # Errors
