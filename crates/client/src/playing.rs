@@ -93,8 +93,7 @@ impl AsyncPool {
     /// shown, where the pool resumes its lanes.
     ///
     /// # Errors
-    /// See [`StepError`]; what the fragment has is not known then, and the pool has to be reset, but after a refusal by all
-    /// nodes.
+    /// See [`StepError`]; what the fragment has is not known then, and the pool has to be reset, but where no lane has moved.
     pub async fn play(&mut self, at: u64, fragment: &mut Fragment) -> Result<(), StepError> {
         self.refuse_order()?;
         let Some(notes) = self.noted.clone() else { return Err(Rules::NoPolicy.into()) };
@@ -136,9 +135,12 @@ impl AsyncPool {
         }
         fragment.land_all();
         batch.next_frame().land_last(fragment);
-        self.judge(taken, ready, news)?;
-        self.note_ends(&lost_before);
-        Ok(())
+        let judged = self.judge(taken, ready, news);
+        if judged.is_err() && self.sessions.iter().any(|site| site.played > 0) {
+            // Some have moved, and nobody is shown where to.
+            self.readiness = Readiness::NeedsReset;
+        }
+        judged.map(|()| self.note_ends(&lost_before))
     }
 }
 

@@ -212,6 +212,43 @@ fn what_is_no_policy_of_the_env_is_refused_with_its_numbers_and_the_lanes_go_on(
 }
 
 #[test]
+fn steps_before_one_that_a_policy_cannot_choose_are_shown_and_the_lanes_go_on_by_another() {
+    let nodes = Nodes::start(1);
+    let mut lanes = pool(&nodes, AutoresetMode::SameStep);
+    lanes.reset(&Reset::seeded(3, LANES)).unwrap();
+    // Its outputs are no finite numbers once a cart is as fast as it gets in a few steps.
+    let breaking = net([0.0, f32::MAX, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [f32::MAX / 2.0, 0.0]);
+    lanes.follow(&policy(1), breaking).unwrap();
+    let columns = lanes.fragment_columns().unwrap();
+    let mut one = Fragment::new(&columns, LANES, 1);
+    let mut played = 0;
+    let refused = loop {
+        match lanes.play(played, &mut one) {
+            Ok(()) => played += 1,
+            Err(error) => break error,
+        }
+        assert!(played < 100, "it plays on");
+    };
+    assert!(played > 0, "its first step is refused");
+    assert!(refused.to_string().contains("no finite numbers"), "{refused}");
+    let mut twice = pool(&nodes, AutoresetMode::SameStep);
+    twice.reset(&Reset::seeded(3, LANES)).unwrap();
+    twice
+        .follow(&policy(1), net([0.0, f32::MAX, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [f32::MAX / 2.0, 0.0]))
+        .unwrap();
+    // Asked for more than it can play, it says the same of the same step, and nothing of what it played is lost.
+    let more = twice.play(0, &mut Fragment::new(&columns, LANES, played as usize + 5)).unwrap_err();
+    assert_eq!(more.to_string(), refused.to_string());
+    assert!(
+        matches!(twice.play(0, &mut one), Err(StepError::Rules(rollhouse_engine::StepError::NotReset))),
+        "its lanes have moved unseen"
+    );
+    lanes.follow(&policy(2), leaning()).unwrap();
+    lanes.play(played, &mut one).unwrap();
+    assert!(one.versions().iter().all(|&version| version == 2));
+}
+
+#[test]
 fn lanes_without_a_policy_and_lanes_in_memory_do_not_play() {
     let nodes = Nodes::start(1);
     let mut lanes = pool(&nodes, AutoresetMode::SameStep);

@@ -175,19 +175,6 @@ impl Fragment {
         self.show(frame);
     }
 
-    /// Begins anew with what the last step has shown.
-    pub fn begin_again(&mut self) {
-        let (last, room) = (self.steps, self.room);
-        if last > 0 {
-            self.obs
-                .iter_mut()
-                .chain(&mut self.infos)
-                .for_each(|column| move_to_front(column, room + 1, last));
-        }
-        self.steps = 0;
-        self.finals.clear();
-    }
-
     /// Takes what a policy has chosen and noted for the next step.
     ///
     /// # Panics
@@ -307,10 +294,4 @@ fn put(column: &mut ColumnData, of: usize, at: usize, from: ColumnRef<'_>) {
     let elements = column.len() / of;
     let fits = column.set_row(at, elements, from);
     assert!(fits, "a part of {elements} elements, not {}", from.len());
-}
-
-/// Copies one of the `of` parts of a column to the first.
-fn move_to_front(column: &mut ColumnData, of: usize, from: usize) {
-    let last = ColumnData::from(part(column, of, from..from + 1));
-    put(column, of, 0, last.as_ref());
 }

@@ -45,32 +45,42 @@ impl OwnedSession {
         request: &FrameRequest,
     ) -> Result<Result<Bytes, Refusal>, RequestFault> {
         let given: PolicyGiven = control::decode(&request.sidecar).map_err(|_| RequestFault::Policy)?;
-        let player = match self.player_of(&given, request.columns.bytes()) {
-            Ok(player) => player,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        let taken = PolicyTaken { columns: player.notes().clone() };
-        let columns = player.columns(&self.engine);
-        let bytes = self.layout.fragment((1, self.lanes()), &columns.notes, self.lanes());
-        let Some(places) = bytes else {
-            let message = format!("one step of {} lanes is larger than a frame", self.lanes());
-            return Ok(Err(Refusal::new(RefusalCode::BadRequest, message)));
-        };
-        let room = (MAX_FRAGMENT_BYTES / places.bytes.max(1)).clamp(1, MAX_STEPS);
-        let fragment = Fragment::new(&columns, self.lanes(), room);
-        self.played = Some(Box::new(Played { player, fragment, notes: FragmentNotes::default(), noted: 0 }));
-        let answer = self.new_answer();
-        Ok(Ok(answer.finish(FrameKind::Follows, false, number, &Sidecar::Policy(&taken))))
+        Ok(self.follow_model(&given, request.columns.bytes()).map(|taken| {
+            let answer = self.new_answer();
+            answer.finish(FrameKind::Follows, false, number, &Sidecar::Policy(&taken))
+        }))
     }
 
-    fn player_of(&self, given: &PolicyGiven, file: &[u8]) -> Result<Player, Refusal> {
+    fn follow_model(&mut self, given: &PolicyGiven, file: &[u8]) -> Result<PolicyTaken, Refusal> {
+        let PolicyGiven { name, version, seed, sampling } = given;
         let bad = |error: &dyn std::error::Error| {
-            let message = format!("policy `{}` cannot play here: {}", given.name, with_causes(error));
+            let message = format!("policy `{name}` cannot play here: {}", with_causes(error));
             Refusal::new(RefusalCode::BadRequest, message)
         };
-        let PolicyGiven { name, version, sampling, .. } = given;
         let model = model_of(name, *version, *sampling, file).map_err(|error| bad(&error))?;
-        Player::new(&self.engine, &*model, given.seed).map_err(|error| bad(&error))
+        let columns = model.columns(self.engine.entry().spec());
+        match &mut self.played {
+            Some(played) if *played.player.notes() == columns => {
+                played.player.follow(&self.engine, &*model, *seed).map_err(|error| bad(&error))?;
+            }
+            _ => {
+                let player = Player::new(&self.engine, &*model, *seed).map_err(|error| bad(&error))?;
+                self.played = Some(Box::new(self.played_by(player)?));
+            }
+        }
+        Ok(PolicyTaken { columns })
+    }
+
+    /// Makes room for what a policy plays between two answers.
+    fn played_by(&self, player: Player) -> Result<Played, Refusal> {
+        let (columns, lanes) = (player.columns(&self.engine), self.lanes());
+        let Some(places) = self.layout.fragment((1, lanes), &columns.notes, lanes) else {
+            let message = format!("one step of {lanes} lanes is larger than a frame");
+            return Err(Refusal::new(RefusalCode::BadRequest, message));
+        };
+        let room = (MAX_FRAGMENT_BYTES / places.bytes.max(1)).clamp(1, MAX_STEPS);
+        let fragment = Fragment::new(&columns, lanes, room);
+        Ok(Played { player, fragment, notes: FragmentNotes::default(), noted: 0 })
     }
 
     /// Begins to play. Returns what is to be waited for.
@@ -123,6 +133,8 @@ impl OwnedSession {
             match played.player.step(&mut self.engine, &mut played.fragment, patience) {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
+                // What was played is answered first: with a refusal nothing has moved.
+                Err(_) if played.fragment.steps() > 0 => return Ok(true),
                 Err(error) => return Err(refusal_of_play(&error)),
             }
             self.show_step();
