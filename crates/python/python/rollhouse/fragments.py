@@ -56,8 +56,8 @@ class Batch:
         log_probs, values: float32 [T, N]: of the actions that were drawn, and of what they were drawn from. None if the policy
             has none.
         versions: int64 [T, N]: the version of the weights that chose each action.
-        valid: bool [T, N]: whether the lane has stepped. False where a row began an episode in place of a step, and where the
-            lane is lost: learners leave these out.
+        valid: bool [T, N]: whether the lane has stepped. Learners leave out what is False: rows that began an episode in place
+            of a step, and rows of lanes that are lost.
         masks: [T + 1, N, actions], as ``observations``; None if the env gives none.
         infos: The env's info channels by their names, [T + 1, N, ...] each.
         notes: All that the policy has noted, by its names, [T, N, ...] each.
@@ -133,7 +133,7 @@ class Rollouts:
         self._seed = seed
         chosen = policy_of(policy)
         self._native = _native.NativeRollouts(
-            envs._native, steps=fragment, staleness=staleness, seed=seed, policy=chosen.given(0, seed)
+            envs._native, steps=fragment, staleness=staleness, seed=seed, policy=chosen._given(0, seed)
         )
 
     @property
@@ -165,7 +165,7 @@ class Rollouts:
             ValueError: Its version is not above the one before.
             TimeoutError: The nodes do not have it by then; it is still on its way.
         """
-        chosen = policy_of(policy, **drawing).given(self.version + 1, self._seed)
+        chosen = policy_of(policy, **drawing)._given(self.version + 1, self._seed)
         update = self._native.update(chosen)
         if timeout is not None and not update.wait(timeout):
             raise TimeoutError(f"version {chosen[1]} is not with all nodes after timeout={timeout} s; it is still on its way")

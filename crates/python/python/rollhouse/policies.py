@@ -35,7 +35,7 @@ class Policy:
     temperature: float | None = None
     epsilon: float | None = None
 
-    def given(self, version: int, seed: int) -> tuple[str, int, int, tuple[bool, float, float] | None, bytes]:
+    def _given(self, version: int, seed: int) -> tuple[str, int, int, tuple[bool, float, float] | None, bytes]:
         """Returns it as the native half takes it."""
         sampling = None
         if (self.deterministic, self.temperature, self.epsilon) != (None, None, None):
