@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rollhouse.hosted import vectorize as vectorize
     from rollhouse.policies import Policy as Policy
     from rollhouse.replay_session import ReplaySession as ReplaySession
+    from rollhouse.evaluation import Score as Score
+    from rollhouse.evaluation import evaluate as evaluate
     from rollhouse.fragments import Batch as Batch
     from rollhouse.fragments import Rollouts as Rollouts
     from rollhouse.fragments import rollouts as rollouts
@@ -50,6 +52,7 @@ __all__ = [
     "RecordingWarning",
     "ReplaySession",
     "Rollouts",
+    "Score",
     "VectorEnv",
     "__version__",
     "connect",
@@ -57,6 +60,7 @@ __all__ = [
     "env_ids",
     "env_spec",
     "errors",
+    "evaluate",
     "get_include",
     "load_plugin",
     "make_vec",
@@ -74,9 +78,11 @@ _LAZY = {
     "HostedVectorEnv": ("rollhouse.hosted", "HostedVectorEnv"),
     "Policy": ("rollhouse.policies", "Policy"),
     "ReplaySession": ("rollhouse.replay_session", "ReplaySession"),
+    "Score": ("rollhouse.evaluation", "Score"),
     "Rollouts": ("rollhouse.fragments", "Rollouts"),
     "connect": ("rollhouse.cluster", "connect"),
     "connect_async": ("rollhouse.aio", "connect_async"),
+    "evaluate": ("rollhouse.evaluation", "evaluate"),
     "replays": ("rollhouse.replays", None),
     "rollouts": ("rollhouse.fragments", "rollouts"),
     "vectorize": ("rollhouse.hosted", "vectorize"),

@@ -1,0 +1,115 @@
+"""Evaluation: how well policies play, each on the same episodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from rollhouse.fragments import Rollouts, rollouts
+from rollhouse.policies import Policy, policy_of
+
+if TYPE_CHECKING:
+    from rollhouse.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well a policy has played.
+
+    Attributes:
+        policy: The policy.
+        returns: float64 [episodes]: the return of each episode, by its seed; NaN of one whose lane was lost.
+        lengths: int64 [episodes]: number of steps of each; 0 of one whose lane was lost.
+    """
+
+    policy: Policy
+    returns: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def lost(self) -> int:
+        """Number of episodes whose lane was lost: they count for nothing."""
+        return int(np.isnan(self.returns).sum())
+
+    @property
+    def mean(self) -> float:
+        """The mean return of the episodes that ended; NaN if none has."""
+        ended = self.returns[~np.isnan(self.returns)]
+        return float(ended.mean()) if len(ended) else math.nan
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of their returns, of a sample; NaN of fewer than two."""
+        ended = self.returns[~np.isnan(self.returns)]
+        return float(ended.std(ddof=1)) if len(ended) > 1 else math.nan
+
+
+def evaluate(
+    env: str,
+    policies: Iterable[Any],
+    *,
+    episodes: int = 8,
+    seed: int = 0,
+    cluster: Cluster | None = None,
+    progress: Callable[[Score], None] | None = None,
+    **options: Any,
+) -> list[Score]:
+    """Has each policy play the same episodes, and returns how well, in the order in which they were given.
+
+    Every policy plays episodes from the seeds ``seed``, ``seed + 1``, ... one of each lane, each to its end, however long it takes: short
+    episodes count no more than long ones. An episode whose lane is lost counts for nothing and is named so. What is random about a policy
+    depends on ``seed`` too.
+
+    Args:
+        env: The env.
+        policies: What ``rollhouse.policies.policy_of`` takes, each.
+        episodes: Number of episodes of each.
+        seed: The seed of the first episode.
+        cluster: The cluster whose nodes play; None for this process.
+        progress: Called with each score as soon as it is there.
+        **options: Further arguments of ``make_vec``, the same for all.
+
+    Raises:
+        PolicyError: One cannot play in the env; the scores before it were given to ``progress``.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes={episodes!r} is below 1")
+    begin = rollouts if cluster is None else cluster.rollouts
+    scores = []
+    for given in policies:
+        policy = policy_of(given)
+        # In NEXT_STEP mode a lane shows the end of its episode and nothing of the next one in the same row.
+        mode = {"autoreset_mode": AutoresetMode.NEXT_STEP, **options}
+        with begin(env, episodes, policy=policy, fragment=FRAGMENT, staleness=0, seed=seed, **mode) as played:
+            scores.append(_score(policy, played, episodes))
+        if progress is not None:
+            progress(scores[-1])
+    return scores
+
+
+def _score(policy: Policy, played: Rollouts, episodes: int) -> Score:
+    returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
+    running = np.ones(episodes, dtype=bool)
+    while running.any():
+        batch = played.next()
+        for rewards, valid, terminated, truncated in zip(
+            batch.rewards, batch.valid, batch.terminations, batch.truncations, strict=True
+        ):
+            steps = running & valid
+            returns[steps] += rewards[steps]
+            lengths[steps] += 1
+            ended = running & (terminated | truncated)
+            # The row of a lane that is lost is truncated and no step.
+            gone = ended & ~valid
+            returns[gone], lengths[gone] = np.nan, 0
+            running &= ~ended
+    return Score(policy, returns, lengths)
+
+
+FRAGMENT = 64
+"""Steps that are played at a time."""

@@ -1,0 +1,57 @@
+"""Evaluation: policies play the same episodes, each to its end."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rollhouse
+from rollhouse.policies import policy_of
+
+
+def _leaning(strength: float) -> dict[str, np.ndarray]:
+    weights = np.zeros((2, 4), np.float32)
+    weights[0], weights[1] = [0, 0, -strength, -strength], [0, 0, strength, strength]
+    return {"policy.0.weight": weights, "policy.0.bias": np.zeros(2, np.float32)}
+
+
+def _return_of(seed: int) -> float:
+    """What the net that leans makes of one episode of Gymnasium's."""
+    env = gymnasium.make("CartPole-v1")
+    observation, _ = env.reset(seed=seed)
+    total = 0.0
+    while True:
+        observation, reward, terminated, truncated, _ = env.step(int(observation[2] + observation[3] > 0))
+        total += float(reward)
+        if terminated or truncated:
+            env.close()
+            return total
+
+
+def test_scores_are_the_returns_of_the_same_episodes_in_the_order_of_the_policies():
+    seen: list[float] = []
+    policies = [policy_of(_leaning(1.0), deterministic=True), "random", policy_of(_leaning(-1.0), deterministic=True)]
+    best, random, worst = rollhouse.evaluate(
+        "CartPole-v1", policies, episodes=5, seed=11, progress=lambda score: seen.append(score.mean)
+    )
+    np.testing.assert_array_equal(best.returns, [_return_of(seed) for seed in range(11, 16)])
+    np.testing.assert_array_equal(best.lengths, best.returns)
+    assert best.mean > random.mean > worst.mean and seen == [best.mean, random.mean, worst.mean]
+    assert best.spread == pytest.approx(np.std(best.returns, ddof=1)) and best.lost == 0
+
+
+def test_a_cluster_scores_as_this_process_does(cluster_url: str):
+    (here,) = rollhouse.evaluate("CartPole-v1", ["random"], episodes=6, seed=3)
+    with rollhouse.connect(cluster_url) as cluster:
+        (there,) = rollhouse.evaluate("CartPole-v1", ["random"], episodes=6, seed=3, cluster=cluster)
+    np.testing.assert_array_equal(here.returns, there.returns)
+
+
+def test_an_episode_whose_lane_is_lost_is_no_zero():
+    lost = rollhouse.evaluation.Score(policy_of("random"), np.array([3.0, np.nan, 5.0]), np.array([3, 0, 5]))
+    assert (lost.mean, lost.lost) == (4.0, 1)
+    with pytest.raises(ValueError, match="episodes=0"):
+        rollhouse.evaluate("CartPole-v1", ["random"], episodes=0)
+    with pytest.raises(rollhouse.errors.PolicyError, match="greedy"):
+        rollhouse.evaluate("CartPole-v1", ["greedy"])
