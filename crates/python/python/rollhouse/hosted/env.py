@@ -7,7 +7,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import gymnasium
 import numpy as np
@@ -195,7 +195,8 @@ class HostedVectorEnv(Calling, gymnasium.vector.VectorEnv):
         self._show_valid = show_valid(info_layout, valid)
         self.observation_mode = observation_mode
         self._actions = Actions(self.single_action_space, self.action_space, self.num_envs)
-        self._action_column = self._native.actions
+        # Lanes of workers always have it; those of a cluster may not.
+        self._action_column: np.ndarray = cast(np.ndarray, self._native.actions)
         self._losses = Losses(self._crew, self._native)
         self._pending = PendingCall()
         self._reader = Reader() if self._together is None else BlockReader(self._crew.ranges)
