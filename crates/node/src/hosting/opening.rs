@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rollhouse_core::{Claimant, RecordRule};
 use rollhouse_host::{EnvRequest, Holder};
-use rollhouse_wire::limits::{MAX_PAST_BYTES, MAX_POLICY_BYTES};
+use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
     Connection, EndCause, FrameLayout, LaneSettings, OpenSession, Refusal, RefusalCode, ReplayOf,
     SessionOpened, Takes, Unfit, is_pool_of,
@@ -160,7 +160,7 @@ impl Hosting {
         }
         let layout = FrameLayout::of(plan.entry.spec());
         let places = layout.actions(plan.engine.lanes, true);
-        let max_columns = places.map_or(0, |places| places.bytes).max(MAX_PAST_BYTES).max(MAX_POLICY_BYTES);
+        let max_columns = places.map_or(0, |places| places.bytes).max(MAX_PAST_BYTES);
         let (recorder, late) = (self.recorder.clone(), plan.entry.is_late());
         let leaving = Arc::clone(&self.departure.leaving);
         let make = move || {

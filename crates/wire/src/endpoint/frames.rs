@@ -7,8 +7,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::lost::StreamLost;
 use super::stream::{ByteReceiver, ByteSender};
-use crate::limits::{ANSWER_PIECE_BYTES, MAX_SIDECAR_BYTES};
-use crate::{ColumnBuffer, FrameError, FrameHeader, HEADER_BYTES};
+use crate::limits::{ANSWER_PIECE_BYTES, MAX_POLICY_BYTES, MAX_SIDECAR_BYTES};
+use crate::{ColumnBuffer, FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 
 /// Receives frames. Holds one frame's columns and sidecar at a time, in buffers that are used again.
 #[derive(Debug)]
@@ -81,8 +81,11 @@ impl FrameReader {
 
     fn begin(&mut self) -> Result<(), FrameFault> {
         let header = FrameHeader::decode(self.header).map_err(FrameFault::Header)?;
-        if header.columns as usize > self.max_columns {
-            return Err(FrameFault::Columns { bytes: header.columns, limit: self.max_columns });
+        // The file of a policy is as long as it is, whatever the session's columns are.
+        let of_policy = header.kind == FrameKind::Policy;
+        let limit = if of_policy { MAX_POLICY_BYTES } else { self.max_columns };
+        if header.columns as usize > limit {
+            return Err(FrameFault::Columns { bytes: header.columns, limit });
         }
         self.columns.resize(header.columns as usize);
         self.sidecar.clear();
