@@ -9,6 +9,7 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getpid, pidfd_open, pidfd_send_signal};
 
@@ -62,7 +63,8 @@ pub(crate) fn kill_descendants(roots: &[Root<'_>]) {
     let mut found = BTreeMap::new();
     for _ in 0..MAX_LOOKS {
         let mut new = false;
-        for process in look(roots) {
+        let Look { theirs, unclear } = look(roots);
+        for process in theirs {
             if !found.contains_key(&process)
                 && let Some(its) = process.open()
             {
@@ -72,8 +74,10 @@ pub(crate) fn kill_descendants(roots: &[Root<'_>]) {
                 new = true;
             }
         }
-        if !new {
-            break;
+        match (new, unclear) {
+            (true, _) => {}
+            (false, true) => std::thread::sleep(LOOK_AGAIN),
+            (false, false) => break,
         }
     }
     for process in found.values() {
@@ -130,31 +134,54 @@ pub(crate) fn all() -> Vec<Process> {
     ids.filter_map(Process::read).collect()
 }
 
-/// Returns the processes of this user that workers have started and that have not ended.
-fn look(roots: &[Root<'_>]) -> BTreeSet<Seen> {
+/// What is seen of the processes of this user that have not ended.
+struct Look {
+    /// Those that workers have started.
+    theirs: BTreeSet<Seen>,
+    /// Whether there are others, as young as the workers, that show no environment: one that is executing another program
+    /// shows none for a moment.
+    unclear: bool,
+}
+
+/// Looks for the processes of this user that workers have started and that have not ended.
+fn look(roots: &[Root<'_>]) -> Look {
     let (own, user) = (id_of(getpid()), geteuid().as_raw());
     let mut others = all();
+    let is_root = |process: &Process| roots.iter().any(|root| id_of(root.process) == process.id);
+    // One that has ended is still there: nobody has reaped it yet.
+    let eldest = others.iter().filter(|process| is_root(process)).map(|process| process.started).min();
     others.retain(|process| !process.is_over && process.id != own);
     let mut family: BTreeSet<u32> = roots.iter().map(|root| id_of(root.process)).collect();
     let mut found = BTreeSet::new();
-    let is_marked = |id: u32| {
-        let its = fs::metadata(format!("/proc/{id}")).is_ok_and(|its| its.uid() == user);
-        let environment = if its { fs::read(format!("/proc/{id}/environ")).ok() } else { None };
+    let (mut marked, mut bare) = (BTreeSet::new(), BTreeSet::new());
+    for process in &others {
+        let path = format!("/proc/{}", process.id);
+        if !fs::metadata(&path).is_ok_and(|its| its.uid() == user) {
+            continue;
+        }
+        let environment = fs::read(format!("{path}/environ")).unwrap_or_default();
         let mut marks = roots.iter().filter_map(|root| root.mark);
-        environment.is_some_and(|environment| marks.any(|mark| mark.is_in(&environment)))
-    };
-    let marked: BTreeSet<u32> = others.iter().map(|process| process.id).filter(|&id| is_marked(id)).collect();
+        if marks.any(|mark| mark.is_in(&environment)) {
+            marked.insert(process.id);
+        }
+        // Those of the kernel execute no file.
+        let of_kernel = || process.parent == KERNEL && fs::read_link(format!("{path}/exe")).is_err();
+        let is_young = eldest.is_some_and(|eldest| process.started >= eldest);
+        // Of one that begins to execute another program meanwhile nothing is read any more, or not to the last zero.
+        if environment.last() != Some(&0) && is_young && !of_kernel() {
+            bare.insert(process.id);
+        }
+    }
     loop {
         let before = found.len();
         for process in &others {
-            let is_root = roots.iter().any(|root| id_of(root.process) == process.id);
-            if !is_root && (family.contains(&process.parent) || marked.contains(&process.id)) {
+            if !is_root(process) && (family.contains(&process.parent) || marked.contains(&process.id)) {
                 family.insert(process.id);
                 found.insert(Seen { id: process.id, started: process.started });
             }
         }
         if found.len() == before {
-            return found;
+            return Look { theirs: found, unclear: bare.iter().any(|id| !family.contains(id)) };
         }
     }
 }
@@ -167,6 +194,12 @@ const SEPARATOR: char = ':';
 
 /// Maximum number of looks for what was started since the one before.
 const MAX_LOOKS: usize = 64;
+
+/// Parent of the kernel's own processes.
+const KERNEL: u32 = 2;
+
+/// Time in which a process shows its environment again that is executing another program.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

@@ -227,6 +227,12 @@ mod tests {
         process
     }
 
+    /// Returns whether the process of that id has not ended.
+    fn lives(id: &str) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
     /// Waits until a file that a process writes has a whole line, and returns that.
     fn line_of(path: &std::path::Path) -> String {
         loop {
@@ -243,10 +249,6 @@ mod tests {
     fn what_a_process_started_ends_with_it_whatever_session_and_environment_it_has() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("game");
-        let lives = |id: &str| {
-            let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
-            stat.is_ok_and(|stat| !stat.contains(") Z "))
-        };
         let game = format!("setsid sh -c 'echo $$ > {}; exec sleep 1000'", file.display());
         // A living worker's child without an environment, and what is left of a worker that has ended.
         let bare = format!("env -i PATH=$PATH {game} & wait");
@@ -266,6 +268,34 @@ mod tests {
                     std::thread::yield_now();
                 }
             }
+        }
+    }
+
+    /// Symptom: now and then a game outlived the worker that had started it. Cause: a process that is executing another program
+    /// shows no environment for a moment, and so no mark. Fix: one that shows none is looked at again.
+    #[test]
+    fn what_executes_one_program_after_another_ends_with_its_worker_too() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let (again, file) = (folder.path().join("again"), folder.path().join("game"));
+        std::fs::write(&again, "#!/bin/sh\nexec \"$0\"\n").unwrap();
+        std::fs::set_permissions(&again, std::fs::Permissions::from_mode(0o700)).unwrap();
+        for _ in 0..30 {
+            let _gone = std::fs::remove_file(&file);
+            let (file, again) = (file.display(), again.display());
+            let game = format!("setsid sh -c 'echo $$ > {file}; exec {again}'");
+            let process = shell_of(None, &format!("{game} & while [ ! -s {file} ]; do :; done; exit 7"));
+            let game = line_of(std::path::Path::new(&file.to_string()));
+            assert!(process.ends_within(Duration::from_secs(60)));
+            process.end();
+            // What was killed is gone in a moment.
+            let lives = || lives(&game);
+            let until = std::time::Instant::now() + Duration::from_secs(2);
+            while lives() && std::time::Instant::now() < until {
+                std::thread::yield_now();
+            }
+            assert!(!lives(), "process {game} plays on");
         }
     }
 
