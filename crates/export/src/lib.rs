@@ -16,7 +16,6 @@ mod html;
 mod jsonl;
 #[cfg(feature = "mcap")]
 mod mcap;
-#[cfg(any(feature = "mcap", feature = "parquet"))]
 mod names;
 mod noted;
 mod npz;

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 
+#[cfg(any(feature = "mcap", feature = "parquet"))]
 use rollhouse_core::ColumnSpec;
 
 use crate::error::ExportError;
 
 /// Number of elements of a row up to which each has a place of its own.
+#[cfg(any(feature = "mcap", feature = "parquet"))]
 pub(crate) const MAX_NAMED_ELEMENTS: usize = 64;
 
 /// Returns the names of a column's elements below `root`: `root/PATH/NAME`, without empty parts. An element without a
 /// name of its own, or whose name is not unique, is called by its index. A scalar has one name, without NAME.
+#[cfg(any(feature = "mcap", feature = "parquet"))]
 pub(crate) fn element_names(root: &str, column: &ColumnSpec) -> Vec<String> {
     let base = column_name(root, column);
     let elements = column.elements();
@@ -24,6 +27,7 @@ pub(crate) fn element_names(root: &str, column: &ColumnSpec) -> Vec<String> {
 }
 
 /// Returns the name of a whole column: `root/PATH`, without empty parts.
+#[cfg(any(feature = "mcap", feature = "parquet"))]
 pub(crate) fn column_name(root: &str, column: &ColumnSpec) -> String {
     match (root, &*column.path) {
         (root, "") => root.to_owned(),
