@@ -125,8 +125,8 @@ impl Target<'_> {
         self.rows(&(0..lanes), |rows| {
             let frames = fragment.steps() + 1;
             let shown = rows.obs.iter_mut().enumerate().map(|(at, column)| (column, fragment.obs(at)));
-            let told = rows.infos.iter_mut().enumerate().map(|(at, column)| (column, fragment.info(at)));
-            for (column, from) in shown.chain(told) {
+            let infos = rows.infos.iter_mut().enumerate().map(|(at, column)| (column, fragment.info(at)));
+            for (column, from) in shown.chain(infos) {
                 let copied = column.copy_from(last(from, frames).as_ref());
                 debug_assert!(copied, "both are of one env");
             }

@@ -113,7 +113,7 @@ pub trait SessionStream: Default + Send + Sync {
 /// A connection to a node.
 pub trait Line: Send + Sync {
     /// Returns a number that grows with what is received; `None` if the connection is lost.
-    fn heard(&self) -> Option<u64>;
+    fn received(&self) -> Option<u64>;
 
     /// Asks the peer's host whether anybody listens at its port.
     fn doubt(&self);

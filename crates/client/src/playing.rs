@@ -104,7 +104,7 @@ impl AsyncPool {
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
         fragment.begin(&self.newest());
         let (reports, steps) = (self.reports_losses(), fragment.room());
-        let Self { sessions, batch, carrier, kind, alarm, .. } = self;
+        let Self { sessions, carrier, kind, alarm, .. } = self;
         let way = &Way { carrier: &*carrier, deadline: carrier.at(deadline) };
         let mut taken: Vec<Option<Taken>> = sessions.iter().map(|_| None).collect();
         let target = Mutex::new(fragment);
@@ -133,14 +133,17 @@ impl AsyncPool {
             let now = site.session.report_gone();
             fragment.stand_still(site.played, site.lanes(), now);
         }
-        fragment.land_all();
-        batch.next_frame().land_last(fragment);
-        let judged = self.judge(taken, ready, news);
-        if judged.is_err() && self.sessions.iter().any(|site| site.played > 0) {
-            // Some have moved, and nobody is shown where to.
-            self.readiness = Readiness::NeedsReset;
+        if let Err(error) = self.judge(taken, ready, news) {
+            if self.sessions.iter().any(|site| site.played > 0) {
+                // Some have moved, and nobody is shown where to.
+                self.readiness = Readiness::NeedsReset;
+            }
+            return Err(error);
         }
-        judged.map(|()| self.note_ends(&lost_before))
+        fragment.land_all();
+        self.batch.next_frame().land_last(fragment);
+        self.note_ends(&lost_before);
+        Ok(())
     }
 }
 

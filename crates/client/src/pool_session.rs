@@ -376,7 +376,7 @@ async fn ask_when_silent<C: Carrier>(
         if let (true, Some(line)) = (inquiry.has_looked(), &line) {
             line.doubt();
         }
-        if inquiry.look(carrier.now() - start, line.as_ref().and_then(Line::heard)) {
+        if inquiry.look(carrier.now() - start, line.as_ref().and_then(Line::received)) {
             let status = Box::pin(carrier.pool_status(inquiry.question())).await;
             if let Some(cause) = inquiry.answered(carrier.now() - start, status.as_ref()) {
                 return cause;

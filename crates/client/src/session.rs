@@ -105,7 +105,7 @@ enum Stage {
     Leaving,
     /// Its node is lost: another place is asked for, not before that time.
     Placing { gone: Gone, not_before: Option<Duration> },
-    /// Its new node is told what the lanes did, part by part, and then of the policy by which they play.
+    /// Its new node is sent what the lanes did, part by part, and then the policy by which they play.
     Resuming { past: PastReader, part: Option<(RequestBody, Exchange)>, follows: bool },
     /// Its lanes are lost.
     Gone(Gone),

@@ -125,7 +125,7 @@ impl Carrier for Wire {
 }
 
 impl Line for Connection {
-    fn heard(&self) -> Option<u64> {
+    fn received(&self) -> Option<u64> {
         self.lost().is_none().then(|| self.figures().received_bytes)
     }
 

@@ -110,7 +110,7 @@ impl SessionStream for NoStream {
 }
 
 impl Line for NoLine {
-    fn heard(&self) -> Option<u64> {
+    fn received(&self) -> Option<u64> {
         None
     }
 

@@ -220,14 +220,16 @@ fn steps_before_one_that_a_policy_cannot_choose_are_shown_and_the_lanes_go_on_by
     let breaking = || net([0.0, -f32::MAX, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0]);
     lanes.follow(&policy(1), breaking()).unwrap();
     let columns = lanes.fragment_columns().unwrap();
-    let mut one = Fragment::new(&columns, LANES, 1);
-    let mut played = 0;
+    let room = || Fragment::new(&columns, LANES, 1);
+    let (mut played, mut shown) = (0, Vec::new());
     let refused = loop {
+        let mut one = room();
         match lanes.play(played, &mut one) {
             Ok(()) => played += 1,
             Err(error) => break error,
         }
         assert!(played < 100, "it plays on");
+        shown = one.obs(0).slice(LANES * 4, 2 * LANES * 4).bytes().to_vec();
     };
     assert!(played > 0, "its first step is refused");
     assert!(refused.to_string().contains("no finite numbers"), "{refused}");
@@ -238,11 +240,14 @@ fn steps_before_one_that_a_policy_cannot_choose_are_shown_and_the_lanes_go_on_by
     let more = twice.play(0, &mut Fragment::new(&columns, LANES, played as usize + 5)).unwrap_err();
     assert_eq!(more.to_string(), refused.to_string());
     assert!(
-        matches!(twice.play(0, &mut one), Err(StepError::Rules(rollhouse_engine::StepError::NotReset))),
+        matches!(twice.play(0, &mut room()), Err(StepError::Rules(rollhouse_engine::StepError::NotReset))),
         "its lanes have moved unseen"
     );
     lanes.follow(&policy(2), leaning()).unwrap();
+    let mut one = room();
     lanes.play(played, &mut one).unwrap();
+    let first = one.obs(0).slice(0, LANES * 4);
+    assert_eq!(first.bytes(), shown, "it goes on from what was shown before the refusal");
     assert!(one.versions().iter().all(|&version| version == 2));
 }
 

@@ -34,8 +34,8 @@ pub(crate) struct VirtualCarrier(pub(crate) Arc<Mutex<Shared>>);
 pub(crate) struct Shared {
     /// The time of the process's clock.
     pub(crate) now: Duration,
-    /// Bytes heard on the connection of its stream; `None` if it is lost.
-    pub(crate) heard: Option<u64>,
+    /// A number that grows with what is received on the connection of its stream; `None` if that is lost.
+    pub(crate) received: Option<u64>,
     /// The time at which it wants to be looked at again.
     pub(crate) wake: Option<Duration>,
     pub(crate) orders: Vec<Order>,
@@ -403,8 +403,8 @@ impl SessionStream for Stream {
 pub(crate) struct Heard(VirtualCarrier);
 
 impl Line for Heard {
-    fn heard(&self) -> Option<u64> {
-        self.0.0.lock().heard
+    fn received(&self) -> Option<u64> {
+        self.0.0.lock().received
     }
 
     fn doubt(&self) {}

@@ -162,7 +162,7 @@ impl PoolSession {
             {
                 let mut shared = self.carrier.0.lock();
                 (shared.now, shared.wake) = (ctx.now, None);
-                shared.heard = self.stream.and_then(|(_, conn)| ctx.heard(conn));
+                shared.received = self.stream.and_then(|(_, conn)| ctx.heard(conn));
                 shared.takes_any = ctx.has(Bug::TakesAnyAnswer);
                 shared.forges |= ctx.has(Bug::ForgetsPast);
             }

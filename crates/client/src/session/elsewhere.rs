@@ -133,7 +133,7 @@ impl Session {
         }
         let (past, cut) = past.unwrap_or_default();
         let left = matches!(self.state, Stage::Leaving) && self.request.is_none();
-        // That lanes were lost was reported before they began anew for nobody's request.
+        // Lanes that begin anew without a request were reported as lost before.
         self.cut = if left || self.request.is_some() { cut } else { Vec::new() };
         self.state = Stage::Resuming { past, part: None, follows: false };
         // Who leaves a node is told of its past by the next request, if none is under way.
