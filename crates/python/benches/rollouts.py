@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,20 +94,16 @@ def main() -> None:
         with contextlib.ExitStack() as stack:
             data = stack.enter_context(tempfile.TemporaryDirectory())
             size = (lanes, arguments.fragment)
-            begin = {
-                "rollouts": lambda: played(rollhouse.rollouts, *size, threads=1),  # noqa: B023
-                "rollouts, recorded": lambda: played(rollhouse.rollouts, *size, threads=1, record=True, data=data),  # noqa: B023
-            }
+            here = partial(played, rollhouse.rollouts, *size, threads=1)
+            begin = {"rollouts": here, "rollouts, recorded": partial(here, record=True, data=data)}
             if arguments.connect:
                 cluster = stack.enter_context(rollhouse.connect(arguments.connect))
-                begin["rollouts over QUIC"] = lambda: played(cluster.rollouts, *size)  # noqa: B023
-            try:
-                import torch  # noqa: F401
-            except ImportError:
+                begin["rollouts over QUIC"] = partial(played, cluster.rollouts, *size)
+            if importlib.util.find_spec("torch") is None:
                 print("PyTorch is left out: it is not installed")
             else:
-                begin["PyTorch"] = lambda: in_python(*size, stepping=True)  # noqa: B023
-                begin["PyTorch alone"] = lambda: in_python(*size, stepping=False)  # noqa: B023
+                begin["PyTorch"] = partial(in_python, *size, stepping=True)
+                begin["PyTorch alone"] = partial(in_python, *size, stepping=False)
             contestants = {name: stack.enter_context(make()) for name, make in begin.items()}
             compare(f"{lanes} lanes", contestants, arguments.repeats)
 

@@ -8,12 +8,12 @@ use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rollhouse_client::{
-    EmbeddedLanes, PlayedBatch, PlayedEpisode, Rollouts, RolloutsError, RolloutsOptions, Update,
+    EmbeddedLanes, PlayedBatch, PlayedEpisode, Rollouts, RolloutsError, RolloutsOptions, StepError, Update,
 };
 use rollhouse_core::{ColumnRef, ColumnSpec, DType, Role};
 use rollhouse_engine::{Fragment, FragmentColumns, PlayError};
 use rollhouse_policy::Sampling;
-use rollhouse_wire::PolicyGiven;
+use rollhouse_wire::{PolicyGiven, RefusalCode};
 
 use crate::arrays::{KeepAlive, RowShape};
 use crate::engine::NativeLanes;
@@ -260,6 +260,12 @@ fn too_many_axes() -> PyErr {
 /// Turns the error of rollouts into an exception.
 fn of_rollouts(py: Python<'_>, error: &RolloutsError) -> PyErr {
     match error {
+        // What a node has against a policy is what this process would have.
+        RolloutsError::Pool(StepError::Refused { refusal, .. })
+            if refusal.code == RefusalCode::BadRequest =>
+        {
+            exception(py, "PolicyError", error.to_string())
+        }
         RolloutsError::Pool(error) => of_step(py, error),
         RolloutsError::Play(PlayError::Step(error)) => of_step(py, &error.clone().into()),
         RolloutsError::Play(PlayError::Act(error)) => exception(py, "PolicyError", error.to_string()),

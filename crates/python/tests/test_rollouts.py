@@ -174,6 +174,18 @@ def test_what_is_no_policy_is_refused_by_name():
             begin("random", **options)
 
 
+def test_a_cluster_refuses_what_is_no_policy_as_this_process_does(cluster_url: str):
+    with rollhouse.connect(cluster_url) as cluster:
+        for policy, message in [("greedy", "unknown policy `greedy`"), (b"nothing", "none of safetensors")]:
+            with pytest.raises(rollhouse.errors.PolicyError, match=message):
+                cluster.rollouts("CartPole-v1", 2, policy=policy)
+        rollouts = cluster.rollouts("CartPole-v1", 2, policy=_net(), fragment=8)
+        with pytest.raises(rollhouse.errors.PolicyError, match="gives 3 outputs, the env's actions need 2"):
+            rollouts.update(_net(outputs=3))
+        assert (rollouts.next().versions == 0).all()
+        rollouts.close()
+
+
 def test_an_update_that_cannot_play_leaves_the_policy_before_at_work():
     with rollhouse.rollouts("CartPole-v1", 4, policy=_net(), fragment=8, staleness=0) as rollouts:
         rollouts.next()
