@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use rollhouse_core::{AutoresetMode, ColumnSpec, EnvSpec, Role, StepColumns};
+use rollhouse_core::{AutoresetMode, ColumnSpec, Role, StepColumns};
 use rollhouse_policy::{Act, ActError, Model, ModelError, Policy};
 
 use crate::fragment::FragmentColumns;
@@ -17,6 +17,8 @@ use crate::{Engine, Fragment, StepError};
 pub struct Player {
     policy: Box<dyn Policy>,
     columns: StepColumns,
+    /// Info channels with the action that was taken and with the version of the policy, of an env that reports them.
+    reports: (Option<usize>, Option<usize>),
     /// Steps that the lanes have taken since they were reset: what is drawn depends on it.
     step: u64,
     /// Whether a step is under way.
@@ -49,6 +51,7 @@ impl Player {
         Ok(Self {
             policy,
             columns: model.columns(spec),
+            reports: (spec.action_taken(), spec.channel(Role::PolicyVersion)),
             step: 0,
             stepping: false,
             recorded: Vec::new(),
@@ -158,7 +161,7 @@ impl Player {
             self.look_for_lost(engine)?;
         }
         let same_step = engine.autoreset() == AutoresetMode::SameStep;
-        let (actions, versions) = reports(engine.entry().spec());
+        let (actions, versions) = self.reports;
         let frame = engine.frame()?;
         fragment.step(&frame, same_step, &self.lost);
         if actions.is_some() || versions.is_some() {
@@ -203,11 +206,6 @@ impl Engine {
         let mask = masked.and_then(|column| frame.info(column).as_u8());
         Ok(policy.act(Act { first_lane, step, obs: &obs, mask, actions })?)
     }
-}
-
-/// Returns the info channels with the action that was taken and with the version of the policy, of an env that reports them.
-fn reports(spec: &EnvSpec) -> (Option<usize>, Option<usize>) {
-    (spec.action_taken(), spec.channel(Role::PolicyVersion))
 }
 
 impl fmt::Debug for Player {
