@@ -12,9 +12,9 @@ use crate::Activation;
 pub struct DenseLayer {
     inputs: usize,
     outputs: usize,
-    /// The outputs' weights for each input, padded to whole groups of [`GROUP`] with zeros.
-    weights: Vec<[f32; GROUP]>,
-    bias: Vec<[f32; GROUP]>,
+    /// The weights of each input: one for each output, padded to whole groups of [`GROUP`] with zeros.
+    weights: Vec<f32>,
+    bias: Vec<f32>,
     activation: Activation,
 }
 
@@ -26,18 +26,16 @@ impl DenseLayer {
     pub fn new(inputs: usize, outputs: usize, weights: &[f32], bias: &[f32], activation: Activation) -> Self {
         assert_eq!(weights.len(), inputs * outputs, "a weight for each input of each output");
         assert!(bias.is_empty() || bias.len() == outputs, "a bias for each output");
-        let groups = outputs.div_ceil(GROUP);
-        let at = |index: usize, value: &dyn Fn(usize) -> f32| {
-            std::array::from_fn(|place| {
-                Some(index * GROUP + place).filter(|at| *at < outputs).map_or(0.0, value)
-            })
-        };
-        let mut packed = Vec::with_capacity(inputs * groups);
-        for group in 0..groups {
-            packed.extend((0..inputs).map(|input| at(group, &|output| weights[output * inputs + input])));
+        let width = outputs.next_multiple_of(GROUP);
+        let mut packed = vec![0.0; inputs * width];
+        for (output, of_output) in weights.chunks_exact(inputs.max(1)).enumerate() {
+            for (input, weight) in of_output.iter().enumerate() {
+                packed[input * width + output] = *weight;
+            }
         }
-        let bias = (0..groups).map(|group| at(group, &|output| bias.get(output).copied().unwrap_or(0.0)));
-        Self { inputs, outputs, weights: packed, bias: bias.collect(), activation }
+        let mut padded = vec![0.0; width];
+        padded[..bias.len()].copy_from_slice(bias);
+        Self { inputs, outputs, weights: packed, bias: padded, activation }
     }
 
     /// Returns the number of inputs.
@@ -48,6 +46,48 @@ impl DenseLayer {
     /// Returns the number of outputs.
     pub const fn outputs(&self) -> usize {
         self.outputs
+    }
+
+    /// Computes the outputs of one row, padded to whole groups.
+    #[inline(always)]
+    fn row(&self, inputs: &[f32], outputs: &mut Vec<f32>) {
+        outputs.clear();
+        outputs.extend_from_slice(&self.bias);
+        let width = self.bias.len();
+        let (eights, rest) = inputs.as_chunks();
+        let (of_eights, of_rest) = self.weights.split_at(eights.len() * EIGHT * width);
+        for (numbers, weights) in eights.iter().zip(of_eights.chunks_exact(EIGHT * width)) {
+            add_eight(outputs, numbers, weights);
+        }
+        for (number, weights) in rest.iter().zip(of_rest.chunks_exact(width)) {
+            for (sum, weight) in outputs.iter_mut().zip(weights) {
+                *sum += number * weight;
+            }
+        }
+        self.activation.apply(outputs);
+    }
+}
+
+/// Adds the products of eight inputs to the sums, one after the other: so each sum is read and written once for eight.
+#[inline(always)]
+fn add_eight(sums: &mut [f32], numbers: &[f32; EIGHT], weights: &[f32]) {
+    let width = sums.len();
+    let mut rows = weights.chunks_exact(width);
+    let mut row = || &rows.next().unwrap_or_default()[..width];
+    let rows: [&[f32]; EIGHT] = [row(), row(), row(), row(), row(), row(), row(), row()];
+    let [a, b, c, d, e, f, g, h] = rows;
+    // Written out, it is a loop over sums, which compilers make wide.
+    for at in 0..width {
+        let mut sum = sums[at];
+        sum += numbers[0] * a[at];
+        sum += numbers[1] * b[at];
+        sum += numbers[2] * c[at];
+        sum += numbers[3] * d[at];
+        sum += numbers[4] * e[at];
+        sum += numbers[5] * f[at];
+        sum += numbers[6] * g[at];
+        sum += numbers[7] * h[at];
+        sums[at] = sum;
     }
 }
 
@@ -69,73 +109,42 @@ pub(crate) fn run_layers(
     scratch: &mut Scratch,
     out: &mut Vec<f32>,
 ) {
-    let Scratch { from, to } = scratch;
-    let mut rows = inputs;
-    for (index, layer) in layers.iter().enumerate() {
-        let target_rows = if index + 1 == layers.len() { &mut *out } else { &mut *to };
-        target_rows.resize(rows.len() / layer.inputs * layer.outputs, 0.0);
-        target.run(RunLayer { layer, inputs: rows, outputs: target_rows });
-        std::mem::swap(from, to);
-        rows = from;
-    }
+    out.clear();
+    target.run(RunLayers { layers, inputs, scratch, out });
 }
 
-struct RunLayer<'a> {
-    layer: &'a DenseLayer,
+struct RunLayers<'a> {
+    layers: &'a [DenseLayer],
     inputs: &'a [f32],
-    outputs: &'a mut [f32],
+    scratch: &'a mut Scratch,
+    out: &'a mut Vec<f32>,
 }
 
-impl Kernel for RunLayer<'_> {
+impl Kernel for RunLayers<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let Self { layer, inputs, outputs } = self;
-        let from = inputs.chunks(TILE * layer.inputs);
-        let to = outputs.chunks_mut(TILE * layer.outputs);
-        for (inputs, outputs) in from.zip(to) {
-            if inputs.len() == TILE * layer.inputs {
-                layer.tile::<TILE>(inputs, outputs);
-            } else {
-                let rows = inputs.chunks_exact(layer.inputs).zip(outputs.chunks_exact_mut(layer.outputs));
-                rows.for_each(|(inputs, outputs)| layer.tile::<1>(inputs, outputs));
+        let Self { layers, inputs, scratch: Scratch { from, to }, out } = self;
+        let Some((first, others)) = layers.split_first() else { return };
+        for row in inputs.chunks_exact(first.inputs) {
+            first.row(row, from);
+            let mut outputs = first.outputs;
+            for layer in others {
+                layer.row(&from[..layer.inputs], to);
+                outputs = layer.outputs;
+                std::mem::swap(from, to);
             }
+            out.extend_from_slice(&from[..outputs]);
         }
     }
 }
 
-impl DenseLayer {
-    /// Computes the outputs of `R` rows.
-    #[inline(always)]
-    fn tile<const R: usize>(&self, inputs: &[f32], outputs: &mut [f32]) {
-        let rows: [&[f32]; R] =
-            std::array::from_fn(|row| &inputs[row * self.inputs..(row + 1) * self.inputs]);
-        for (group, (weights, bias)) in self.weights.chunks_exact(self.inputs).zip(&self.bias).enumerate() {
-            let mut sums = [*bias; R];
-            for (input, weights) in weights.iter().enumerate() {
-                for (sums, row) in sums.iter_mut().zip(rows) {
-                    let number = row[input];
-                    for (sum, weight) in sums.iter_mut().zip(weights) {
-                        *sum += number * weight;
-                    }
-                }
-            }
-            let first = group * GROUP;
-            let count = (self.outputs - first).min(GROUP);
-            for (row, sums) in sums.iter_mut().enumerate() {
-                self.activation.apply(sums);
-                outputs[row * self.outputs + first..][..count].copy_from_slice(&sums[..count]);
-            }
-        }
-    }
-}
+/// Inputs whose products are added in one pass over the sums.
+const EIGHT: usize = 8;
 
-/// Outputs that are computed side by side: the singles of an AVX-512 register.
-const GROUP: usize = 16;
-
-/// Rows that are computed side by side: their sums of a group, a group of weights and a number fit the registers of AVX2.
-const TILE: usize = 6;
+/// Outputs that are computed side by side at least: the singles of an AVX2 register.
+const GROUP: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -38,7 +38,7 @@ impl Activation {
 
     /// Applies it to each number.
     #[inline(always)]
-    pub(crate) fn apply<const N: usize>(self, sums: &mut [f32; N]) {
+    pub(crate) fn apply(self, sums: &mut [f32]) {
         match self {
             Self::Identity => {}
             Self::Tanh => sums.iter_mut().for_each(|sum| *sum = tanh(*sum)),
