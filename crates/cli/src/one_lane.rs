@@ -117,6 +117,9 @@ impl OneLane {
         let request = Act { first_lane: 0, step: self.steps, obs: &obs, mask, actions };
         policy.act(request).map_err(LaneError::Act)?;
         drop(obs);
+        if !policy.failed().is_empty() {
+            return Err(LaneError::Act(ActError::NotFinite));
+        }
         self.take_step().map_err(LaneError::Step)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rollhouse_core::msgpack::Message;
-use rollhouse_core::{AutoresetMode, ColumnSpec, DType, Role, StepColumns};
+use rollhouse_core::{AutoresetMode, ColumnSpec, DType, Interruption, Outcome, Role, StepColumns};
 use rollhouse_engine::{BatchColumns, Fragment, FragmentColumns, FragmentPart, StepError as Rules};
 use rollhouse_wire::{
     ColumnBuffer, FragmentNotes, FragmentPlaces, FrameKind, FrameLayout, LostLane, Notes, PlaySteps,
@@ -214,6 +214,8 @@ impl<C: Carrier> PoolSession<C> {
             let lane = |loss: &LostLane| lanes.start + loss.lane as usize;
             target.lose(*played + step, losses.iter().map(lane), losses[known..].iter().map(lane));
         }
+        // A lane whose episode its policy gave up is there.
+        losses.retain(|loss| loss.outcome != Outcome::Interrupted(Interruption::Policy).code());
         Ok((*played + steps, losses))
     }
 }

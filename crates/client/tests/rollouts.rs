@@ -212,43 +212,35 @@ fn what_is_no_policy_of_the_env_is_refused_with_its_numbers_and_the_lanes_go_on(
 }
 
 #[test]
-fn steps_before_one_that_a_policy_cannot_choose_are_shown_and_the_lanes_go_on_by_another() {
-    let nodes = Nodes::start(1);
-    let mut lanes = pool(&nodes, AutoresetMode::SameStep);
-    lanes.reset(&Reset::seeded(3, LANES)).unwrap();
+fn an_episode_for_which_a_policy_can_choose_no_action_ends_alone_and_its_lane_begins_the_next() {
+    let nodes = Nodes::start(2);
     // It pushes a cart where it goes already, and its outputs are no finite numbers once that is faster than 1.
     let breaking = || net([0.0, -f32::MAX, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0]);
-    lanes.follow(&policy(1), breaking()).unwrap();
-    let columns = lanes.fragment_columns().unwrap();
-    let room = || Fragment::new(&columns, LANES, 1);
-    let (mut played, mut shown) = (0, Vec::new());
-    let refused = loop {
-        let mut one = room();
-        match lanes.play(played, &mut one) {
-            Ok(()) => played += 1,
-            Err(error) => break error,
+    for autoreset in [AutoresetMode::SameStep, AutoresetMode::NextStep] {
+        let options = || RolloutsOptions { file: breaking(), ..options(60, 0) };
+        let mut here = Rollouts::begin(embedded(autoreset), options()).unwrap();
+        let mut there = Rollouts::begin(pool(&nodes, autoreset), options()).unwrap();
+        let (mut lost, mut played) = (0, 0);
+        for number in 0..3 {
+            let batch = next(&mut here);
+            assert_same(&batch, &next(&mut there), &format!("{autoreset:?}, fragment {number}"));
+            let fragment = &batch.fragment;
+            let ColumnRef::F32(obs) = fragment.obs(0) else { panic!("CartPole shows numbers") };
+            for (row, &is_lost) in fragment.lost().iter().enumerate() {
+                let began = fragment.reset()[row];
+                let ended = fragment.terminated()[row] | fragment.truncated()[row];
+                if is_lost == 1 {
+                    assert_eq!((began, fragment.truncated()[row], fragment.rewards()[row]), (1, 1, 0.0));
+                    assert!(obs[row * 4 + 1].abs() > 1.0, "its policy broke");
+                    assert!(obs[(row + LANES) * 4 + 1].abs() <= 0.05, "a new episode is shown");
+                } else if began | ended == 0 {
+                    played += 1;
+                }
+            }
+            lost += batch.lost;
         }
-        assert!(played < 100, "it plays on");
-        shown = one.obs(0).slice(LANES * 4, 2 * LANES * 4).bytes().to_vec();
-    };
-    assert!(played > 0, "its first step is refused");
-    assert!(refused.to_string().contains("no finite numbers"), "{refused}");
-    let mut twice = pool(&nodes, AutoresetMode::SameStep);
-    twice.reset(&Reset::seeded(3, LANES)).unwrap();
-    twice.follow(&policy(1), breaking()).unwrap();
-    // Asked for more than it can play, it says the same of the same step, and nothing of what it played is lost.
-    let more = twice.play(0, &mut Fragment::new(&columns, LANES, played as usize + 5)).unwrap_err();
-    assert_eq!(more.to_string(), refused.to_string());
-    assert!(
-        matches!(twice.play(0, &mut room()), Err(StepError::Rules(rollhouse_engine::StepError::NotReset))),
-        "its lanes have moved unseen"
-    );
-    lanes.follow(&policy(2), leaning()).unwrap();
-    let mut one = room();
-    lanes.play(played, &mut one).unwrap();
-    let first = one.obs(0).slice(0, LANES * 4);
-    assert_eq!(first.bytes(), shown, "it goes on from what was shown before the refusal");
-    assert!(one.versions().iter().all(|&version| version == 2));
+        assert!(lost > 0 && played > 100, "{lost} episodes lost, {played} steps");
+    }
 }
 
 #[test]

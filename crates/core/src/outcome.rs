@@ -33,6 +33,8 @@ pub enum Interruption {
     Cancelled,
     /// The connection of the episode's owner ended.
     Disconnected,
+    /// The policy that played the lane could not choose an action.
+    Policy,
 }
 
 impl Outcome {
@@ -41,7 +43,7 @@ impl Outcome {
     /// A limit ended the episode.
     pub const TRUNCATED: Self = Self::Finished { terminated: false, truncated: true };
     /// All outcomes, each at the index that is its code.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TERMINATED,
         Self::TRUNCATED,
         Self::Finished { terminated: true, truncated: true },
@@ -51,6 +53,7 @@ impl Outcome {
         Self::Interrupted(Interruption::Evicted),
         Self::Interrupted(Interruption::Cancelled),
         Self::Interrupted(Interruption::Disconnected),
+        Self::Interrupted(Interruption::Policy),
     ];
 
     /// Returns the number that stands for the outcome in files and frames: its place in [`Outcome::ALL`].
@@ -81,6 +84,7 @@ impl Outcome {
                 Interruption::Evicted => "evicted",
                 Interruption::Cancelled => "cancelled",
                 Interruption::Disconnected => "disconnected",
+                Interruption::Policy => "policy",
             },
         }
     }
@@ -117,7 +121,7 @@ impl FromStr for Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown outcome `{0}`; known are terminated, truncated, crashed, hung, node_lost, evicted, \
-     cancelled, disconnected"
+     cancelled, disconnected, policy"
 )]
 pub struct UnknownOutcome(String);
 

@@ -3,6 +3,7 @@
 mod calling;
 mod handing_over;
 mod in_parts;
+mod interrupting;
 mod late_options;
 mod looking;
 mod moving;
@@ -22,7 +23,7 @@ use parking_lot::Mutex;
 use rollhouse_arena::{Arena, BatchColumns, Frame, Patience, Placement, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneSet, LaneState, SeedSchedule, StepColumns,
+    AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneState, SeedSchedule, StepColumns,
 };
 use rollhouse_env::{ActionCheck, BlockEnv, EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
@@ -366,31 +367,6 @@ impl Engine {
         })?;
         let states = states.lock();
         Ok(states.clone())
-    }
-
-    /// Ends every open episode with that outcome; their lanes wait for a reset, which autoreset gives them.
-    ///
-    /// # Errors
-    /// Only [`StepError::Hung`].
-    pub fn interrupt(&mut self, cause: Interruption) -> Result<(), StepError> {
-        self.lockstep()?;
-        self.on_blocks(false, move |block, _| block.interrupt(LaneSet::ALL, cause))
-    }
-
-    /// Marks rows of the newest frame as truncated, for owners whose lanes' episodes were cut from outside.
-    ///
-    /// # Errors
-    /// Only [`StepError::Hung`].
-    pub fn mark_truncated(&mut self, lanes: &[u32]) -> Result<(), StepError> {
-        self.lockstep()?;
-        let lanes = lanes.to_vec();
-        self.on_blocks(false, move |block, rows| {
-            let range = block.rows().clone();
-            rows.with_block(&range, |rows| {
-                let here = lanes.iter().map(|&lane| lane as usize).filter(|lane| range.contains(lane));
-                here.for_each(|lane| rows.truncated[lane - range.start] = 1);
-            });
-        })
     }
 
     /// Returns the statistics so far. Late lanes that were sent stay so.

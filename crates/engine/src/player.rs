@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use rollhouse_core::{AutoresetMode, ColumnSpec, Role, StepColumns};
+use rollhouse_core::{AutoresetMode, ColumnSpec, Interruption, Role, StepColumns};
 use rollhouse_policy::{Act, ActError, Model, ModelError, Policy};
 
 use crate::fragment::FragmentColumns;
@@ -27,6 +27,8 @@ pub struct Player {
     recorded: Vec<Option<usize>>,
     /// Lanes that were lost after the last step, ascending.
     lost: Vec<u32>,
+    /// Lanes whose episode the policy has given up in the last step, ascending.
+    given_up: Vec<u32>,
 }
 
 /// Reason for which lanes could not be played. The lanes stand where they stood before the step.
@@ -56,6 +58,7 @@ impl Player {
             stepping: false,
             recorded: Vec::new(),
             lost: Vec::new(),
+            given_up: Vec::new(),
         })
     }
 
@@ -65,8 +68,8 @@ impl Player {
     /// As [`Player::new`]; they go on by the one they had.
     pub fn follow(&mut self, engine: &Engine, model: &dyn Model, run_seed: u64) -> Result<(), ModelError> {
         let next = Self::new(engine, model, run_seed)?;
-        let Self { step, stepping, lost, .. } = std::mem::replace(self, next);
-        (self.step, self.stepping, self.lost) = (step, stepping, lost);
+        let Self { step, stepping, lost, given_up, .. } = std::mem::replace(self, next);
+        (self.step, self.stepping, self.lost, self.given_up) = (step, stepping, lost, given_up);
         Ok(())
     }
 
@@ -84,6 +87,11 @@ impl Player {
     /// Returns the version of the weights.
     pub fn version(&self) -> u64 {
         self.policy.version()
+    }
+
+    /// Returns the lanes whose episode ended in the last step because the policy could choose no action, ascending.
+    pub fn given_up(&self) -> &[u32] {
+        &self.given_up
     }
 
     /// Says how many steps the lanes have taken since they were reset.
@@ -143,7 +151,7 @@ impl Player {
             self.look_for_recorded(engine);
             engine.set_policy_version(self.policy.version());
         }
-        engine.act(&mut *self.policy, self.step)?;
+        self.given_up = engine.act(&mut *self.policy, self.step)?;
         for (noted, place) in self.policy.notes().iter().zip(&self.recorded) {
             if let Some(place) = *place {
                 engine.note(place, None, noted.as_ref())?;
@@ -164,6 +172,10 @@ impl Player {
         let (actions, versions) = self.reports;
         let frame = engine.frame()?;
         fragment.step(&frame, same_step, &self.lost);
+        if !self.given_up.is_empty() {
+            let lanes = || self.given_up.iter().map(|&lane| lane as usize);
+            fragment.lose(fragment.steps() - 1, lanes(), lanes());
+        }
         if actions.is_some() || versions.is_some() {
             let versions = versions.and_then(|channel| frame.info(channel).as_i64());
             fragment.report(actions.map(|channel| frame.info(channel)), versions);
@@ -194,17 +206,34 @@ impl Player {
 }
 
 impl Engine {
-    /// Has a policy choose every lane's next action from the newest frame. `step` says how many steps the lanes have taken.
+    /// Has a policy choose every lane's next action from the newest frame. `step` says how many steps the lanes have taken. Lanes
+    /// for which it can choose none have their open episodes ended, as [`Interruption::Policy`]; returns these lanes, ascending.
     ///
     /// # Errors
-    /// As [`Engine::frame`], and if the policy chooses none.
-    pub fn act(&mut self, policy: &mut dyn Policy, step: u64) -> Result<(), PlayError> {
+    /// As [`Engine::frame`], and if the action column is not the policy's.
+    pub fn act(&mut self, policy: &mut dyn Policy, step: u64) -> Result<Vec<u32>, PlayError> {
         let masked = self.entry.spec().action_mask();
         let first_lane = self.config.first_lane;
         let (frame, actions) = self.frame_and_actions()?;
         let obs = frame.obs_columns();
         let mask = masked.and_then(|column| frame.info(column).as_u8());
-        Ok(policy.act(Act { first_lane, step, obs: &obs, mask, actions })?)
+        policy.act(Act { first_lane, step, obs: &obs, mask, actions })?;
+        drop(obs);
+        Ok(self.give_up(policy.failed())?)
+    }
+
+    /// Ends the open episodes of lanes, counted within the run, for which a policy could choose no action. Returns those of the
+    /// batch that had one, ascending.
+    ///
+    /// # Errors
+    /// Only [`StepError::Hung`].
+    pub fn give_up(&mut self, failed: &[u32]) -> Result<Vec<u32>, StepError> {
+        if failed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let first = self.config.first_lane;
+        let lanes: Vec<u32> = failed.iter().map(|lane| lane - first).collect();
+        self.interrupt_lanes(&lanes, Interruption::Policy)
     }
 }
 

@@ -411,7 +411,7 @@ fn a_lane_whose_drawn_options_are_refused_is_lost_and_begins_nothing() {
         }
         assert_eq!([0, 1].map(|lane| engine.loss(lane)), [None, Some(Interruption::Crashed)], "{what}");
         let stats = engine.stats().unwrap();
-        assert_eq!(stats.outcomes, [stats.finished(), 0, 0, 0, 0, 0, 0, 0, 0], "{what}: an episode began");
+        assert_eq!(stats.outcomes, [stats.finished(), 0, 0, 0, 0, 0, 0, 0, 0, 0], "{what}: an episode began");
         assert_eq!((stats.returns.sum(), stats.finished() > 1), (sum, true), "{what}");
         // In first-done mode it is received as lost, and others go on.
         engine.send(&[0], ColumnRef::I64(&[1])).unwrap();

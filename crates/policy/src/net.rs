@@ -116,6 +116,7 @@ impl Model for DenseNet {
             notes,
             net: self.clone(),
             rows: Rows::default(),
+            failed: Vec::new(),
         }))
     }
 }
@@ -131,6 +132,7 @@ struct DensePolicy {
     notes: Vec<ColumnData>,
     net: DenseNet,
     rows: Rows,
+    failed: Vec<u32>,
 }
 
 /// Rows of all lanes of a request, which are used again in the next.
@@ -172,10 +174,13 @@ impl Policy for DensePolicy {
         let outputs = self.head.outputs();
         self.rows.resize(count, elements);
         let Rows { outputs: rows, values, actions: numbers, drawn, log_probs, .. } = &mut self.rows;
-        for (row, of_row) in rows.chunks_exact(outputs).enumerate() {
+        self.failed.clear();
+        for (row, of_row) in rows.chunks_exact_mut(outputs).enumerate() {
             let lane = first_lane + row as u32;
             if of_row.iter().chain(values.get(row)).any(|number| !number.is_finite()) {
-                return Err(ActError::NotFinite { lane });
+                self.failed.push(lane);
+                of_row.fill(0.0);
+                values.get_mut(row).into_iter().for_each(|value| *value = 0.0);
             }
             let mask = mask.map(|mask| &mask[row * booleans..(row + 1) * booleans]);
             let words = Words::of(self.key, lane, step);
@@ -190,6 +195,10 @@ impl Policy for DensePolicy {
 
     fn notes(&self) -> &[ColumnData] {
         &self.notes
+    }
+
+    fn failed(&self) -> &[u32] {
+        &self.failed
     }
 }
 

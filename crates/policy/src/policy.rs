@@ -23,6 +23,12 @@ pub trait Policy: Send {
     fn notes(&self) -> &[ColumnData] {
         &[]
     }
+
+    /// Returns the lanes of the last request for which it could choose nothing, ascending, counted within the run. Their rows
+    /// have some action of the space, which means nothing.
+    fn failed(&self) -> &[u32] {
+        &[]
+    }
 }
 
 /// Request for the actions of consecutive lanes.
@@ -65,12 +71,9 @@ pub enum ActError {
         /// Number that was given.
         given: usize,
     },
-    /// What the policy computed for a lane is no finite number.
-    #[error("the policy's outputs for lane {lane} are no finite numbers")]
-    NotFinite {
-        /// Lane, counted within the run.
-        lane: u32,
-    },
+    /// What the policy computed for the lane is no finite number.
+    #[error("the policy's outputs are no finite numbers")]
+    NotFinite,
 }
 
 /// Reason for which a policy cannot play in an action space.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, EnvSpec, ObservationSpace, Space, split_mix64};
 use rollhouse_env::Registry;
-use rollhouse_policy::{Act, ActError, DenseNet, Model, ModelError, NetFileError, Sampling};
+use rollhouse_policy::{Act, DenseNet, Model, ModelError, NetFileError, Sampling};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 
 /// A number of [-1, 1) from a counter.
@@ -176,7 +176,7 @@ fn nets_of_other_makers_are_recognised_by_the_names_of_their_tensors() {
     ];
     for (file, names, activation) in cases {
         let net = file.net().unwrap();
-        assert_eq!(net.sampling().deterministic, names[0].starts_with("q_net"));
+        assert_eq!(net.sampling().unwrap().deterministic, names[0].starts_with("q_net"));
         let likeliest = Sampling { deterministic: true, ..Sampling::default() };
         let net = net.with_sampling(likeliest).unwrap();
         for at in 0..50 {
@@ -399,7 +399,7 @@ fn an_env_of_other_spaces_is_refused_with_both_numbers() {
 }
 
 #[test]
-fn outputs_that_are_no_numbers_are_reported_with_their_lane() {
+fn a_lane_whose_outputs_are_no_numbers_fails_alone() {
     let mut policy = of_ours().net().unwrap().make(&cartpole(), 0).unwrap();
     let obs = [0.0, 0.0, 0.0, 0.0, 0.0, f32::NAN, 0.0, 0.0];
     let mut actions = [0i64; 2];
@@ -410,5 +410,17 @@ fn outputs_that_are_no_numbers_are_reported_with_their_lane() {
         mask: None,
         actions: ColumnMut::I64(&mut actions),
     };
-    assert_eq!(policy.act(request), Err(ActError::NotFinite { lane: 9 }));
+    policy.act(request).unwrap();
+    assert_eq!(policy.failed(), [9]);
+    let of_it = |column: usize| policy.notes()[column].as_ref().as_f32().unwrap()[1];
+    assert!(of_it(0).is_finite() && of_it(1) == 0.0, "what is noted of it is no number");
+    let fine = Act {
+        first_lane: 8,
+        step: 1,
+        obs: &[ColumnRef::F32(&obs[..4])],
+        mask: None,
+        actions: ColumnMut::I64(&mut actions[..1]),
+    };
+    policy.act(fine).unwrap();
+    assert_eq!(policy.failed(), [0; 0]);
 }

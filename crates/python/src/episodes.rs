@@ -55,7 +55,7 @@ impl EpisodeInfo {
     }
 
     /// `terminated`, `truncated`, or how it was interrupted: `crashed`, `hung`, `node_lost`, `evicted`,
-    /// `cancelled`, `disconnected`.
+    /// `cancelled`, `disconnected`, `policy`.
     #[getter]
     fn outcome(&self) -> &'static str {
         self.0.info.outcome.word()

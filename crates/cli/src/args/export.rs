@@ -107,8 +107,8 @@ pub(crate) struct FilterArgs {
     /// Only episodes of this environment
     #[arg(long, value_name = "ID")]
     pub(crate) env: Option<String>,
-    /// Only episodes that ended in this way: terminated, truncated, crashed, hung, node_lost, evicted, cancelled or
-    /// disconnected
+    /// Only episodes that ended in this way: terminated, truncated, crashed, hung, node_lost, evicted, cancelled,
+    /// disconnected or policy
     #[arg(long, value_name = "O")]
     pub(crate) outcome: Option<Outcome>,
     /// Only episodes with this result, for envs that give one: win, lose or draw

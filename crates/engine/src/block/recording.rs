@@ -14,6 +14,11 @@ use crate::past::LogEvent;
 impl Block {
     /// Ends the open episodes of `lanes` as interrupted; they wait for a reset.
     pub(crate) fn interrupt(&mut self, lanes: LaneSet, cause: Interruption) {
+        let _interrupted = self.interrupt_open(lanes, cause);
+    }
+
+    /// Does the same, and returns the lanes that had an open episode.
+    fn interrupt_open(&mut self, lanes: LaneSet, cause: Interruption) -> LaneSet {
         let open = lanes & self.episodes.open();
         let failed = if self.recorder.is_some() { self.take_hashes(open) } else { LaneSet::NONE };
         if !failed.is_empty() {
@@ -24,6 +29,19 @@ impl Block {
         }
         self.standing.waiting |= open & !self.restarts.lost();
         self.show();
+        open
+    }
+
+    /// Does the same for rows of the batch, of which some are here, and returns the rows.
+    pub(crate) fn interrupt_rows(
+        &mut self,
+        rows: &[u32],
+        cause: Interruption,
+    ) -> impl Iterator<Item = u32> + use<> {
+        let first = self.lanes.row(0) as u32;
+        let here = rows.iter().filter(|&&row| self.lanes.rows().contains(&(row as usize)));
+        let here = here.map(|&row| (row - first) as usize).collect();
+        self.interrupt_open(here, cause).into_iter().map(move |lane| first + lane as u32)
     }
 
     /// Sets whether the block logs begun episodes and state hashes from now on.

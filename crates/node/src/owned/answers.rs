@@ -175,9 +175,17 @@ impl OwnedSession {
 
     /// Returns the notes that go beside an answer's rows; `None` if there is nothing to note.
     pub(super) fn notes(&mut self) -> Option<Notes> {
-        let lost = self.losses().map(|(lane, outcome)| LostLane { lane, outcome }).collect();
+        let notes = self.notes_of_losses(&[]);
+        (!notes.is_empty()).then_some(notes)
+    }
+
+    /// Returns the notes that go beside rows, with the lanes whose episodes a policy has given up in them.
+    pub(super) fn notes_of_losses(&mut self, given_up: &[u32]) -> Notes {
+        let outcome = Outcome::Interrupted(Interruption::Policy).code();
+        let given_up = given_up.iter().map(|&lane| (lane, outcome));
+        let lost = self.losses().chain(given_up).map(|(lane, outcome)| LostLane { lane, outcome }).collect();
         let mut notes = Notes { lost, leaving: self.leaving.load(Ordering::Relaxed), ..Notes::default() };
         self.put_log(&mut notes);
-        (!notes.is_empty()).then_some(notes)
+        notes
     }
 }

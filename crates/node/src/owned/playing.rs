@@ -153,7 +153,9 @@ impl OwnedSession {
     /// Keeps what is to be noted of the step that is done.
     fn note_step(&mut self, played: &mut Played) {
         self.look_for_losses();
-        if let Some(notes) = self.notes() {
+        let given_up = played.player.given_up();
+        let notes = if given_up.is_empty() { self.notes() } else { Some(self.notes_of_losses(given_up)) };
+        if let Some(notes) = notes {
             let step = played.fragment.steps() as u32 - 1;
             let Notes { lost, began, hashes, .. } = &notes;
             played.noted += lost.len() * LOST_BYTES + began.len() + hashes.len() + STEP_BYTES;

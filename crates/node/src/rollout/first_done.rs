@@ -114,6 +114,7 @@ impl FirstDone {
         while from < rows.lanes.len() {
             let to = self.alike(&rows.lanes, from);
             self.act(policy, (rows, mask), from..to)?;
+            engine.give_up(policy.failed())?;
             note(engine, policy, Some(&rows.lanes[from..to]))?;
             from = to;
         }

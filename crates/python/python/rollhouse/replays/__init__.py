@@ -269,7 +269,7 @@ class Replays:
         Args:
             env: Only of this env id.
             outcome: Only with this outcome: ``terminated``, ``truncated``, ``crashed``, ``hung``, ``node_lost``,
-                ``evicted``, ``cancelled``, ``disconnected``.
+                ``evicted``, ``cancelled``, ``disconnected``, ``policy``.
             result: Only those to which their env gave this result: ``win``, ``lose`` or ``draw``.
             min_return: Only with at least this return.
             options: Only episodes that had these values of options, drawn or given.
