@@ -49,6 +49,9 @@ const ROWS: &[(&str, Way, &str)] = &[
     ("nodes", Runs, "nodes"),
     ("nodes --json", Runs, "nodes --json"),
     ("nodes{}", Runs, "nodes"),
+    ("policy ls", Runs, "policy ls --connect rollhouse-cluster/connection"),
+    ("policy put NAME FILE", Parses, "policy put cart cart.safetensors"),
+    ("policy rm", Parses, "policy rm cart@0"),
     ("replay export NAME", Runs, "replay export EPISODE"),
     ("replay ls", Runs, "replay ls"),
     (

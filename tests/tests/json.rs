@@ -7,6 +7,8 @@ use std::path::Path;
 use rollhouse_tests::{Done, Folder, Running, Service, run, succeed, workspace};
 use serde_json::Value;
 
+use crate::policies::write_net;
+
 /// The keys of an object, by their paths, with the kinds of value that each may have.
 type Table = BTreeMap<String, Vec<String>>;
 
@@ -225,6 +227,11 @@ fn cluster(page: &mut Page, folder: &Path, data: &Path, at: &dyn Fn(&str) -> Str
     assert_eq!((&played[0]["episodes"], &played[0]["stored"]), (&8.into(), &true.into()));
     page.command(data, 2, &format!("replay ls {connect}"));
     page.command(data, 2, &format!("replay stats {connect}"));
+    let net = at("net.safetensors");
+    write_net(Path::new(&net), &[("policy.0.weight", &[2, 4], &[0.5; 8])]);
+    page.command(data, 2, &format!("policy put cart {net} {connect}"));
+    page.command(data, 2, &format!("policy ls {connect}"));
+    page.command(data, 2, &format!("policy show cart {connect}"));
     let line = format!("rollout {connect} --env CartPole-v1 --lanes 2 --steps 1000000000000 --detach");
     let going = page.command(data, 1, &line).remove(0);
     let line = format!("sessions {connect}");

@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rollhouse_tests::{Folder, json_lines, run, succeed};
+use rollhouse_tests::{Cluster, Folder, json_lines, run, succeed};
 use serde_json::{Value, json};
 
+use crate::cluster::kill_under;
+
 /// Writes a file of safetensors with tensors of singles.
-fn write_net(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
+pub(crate) fn write_net(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
     for (name, shape, numbers) in tensors {
         let begin = data.len();
@@ -110,5 +112,66 @@ fn what_is_no_net_for_the_env_is_refused_before_anything_is_written() {
         "temperature 0; it is above 0",
     );
     named("--env CartPole-v1 --epsilon 0.5", "are for nets");
-    named("--env CartPole-v1 --policy greedy", "unknown policy `greedy`");
+    named("--env CartPole-v1 --policy greedy", "policy `greedy` is neither built in nor a file");
+    named("--env CartPole-v1 --policy pong@latest", "is NAME or NAME@VERSION");
+}
+
+#[test]
+fn a_policy_of_a_cluster_plays_there_what_its_file_plays_here_also_when_a_node_is_killed() {
+    let files = Folder::new();
+    let net = balances(&files);
+    let cluster = Cluster::new(&["one", "two"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let (one, _two) = (cluster.node("one", &address), cluster.node("two", &address));
+    let connect = cluster.connection("trainer", &address);
+    let line = format!("--env CartPole-v1 --lanes 6 --episodes 60000 --policy {}", net.display());
+    kill_under(one, &connect, &format!("{line} --seed 7 --temperature 30"), "");
+    let stored = json_lines(files.path(), &format!("policy ls --json --connect {connect}"));
+    assert_eq!((stored.len(), &stored[0]["name"], &stored[0]["version"]), (1, &json!("balance"), &json!(0)));
+}
+
+#[test]
+fn policies_of_a_cluster_have_versions_that_survive_its_coordinator() {
+    let files = Folder::new();
+    let net = balances(&files);
+    let cluster = Cluster::new(&["one"]);
+    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let node = cluster.node("one", &address);
+    let connect = cluster.connection("trainer", &address);
+    let at = |line: &str| format!("{line} --connect {connect}");
+    let put =
+        |name: &str| json_lines(files.path(), &at(&format!("policy put {name} {} --json", net.display())));
+    assert_eq!(put("cart")[0], json!({"name": "cart", "version": 0, "known": false}));
+    write_net(&net, &[("policy.0.weight", &[2, 4], &[0.1; 8])]);
+    assert_eq!(put("cart")[0], json!({"name": "cart", "version": 1, "known": false}));
+    assert_eq!(put("cart")[0]["known"], true);
+    coordinator.kill();
+    let (_coordinator, _) = cluster.coordinator(&address);
+    let listed = json_lines(files.path(), &at("policy ls cart --json"));
+    let versions: Vec<_> = listed.iter().map(|policy| policy["version"].as_u64().unwrap()).collect();
+    assert_eq!(versions, [0, 1]);
+    let shown = succeed(files.path(), &at("policy show cart"));
+    assert!(shown.contains("cart@1") && shown.contains("dense layers 4-2 to the actions"), "{shown}");
+    let copy = files.path().join("copy.safetensors");
+    succeed(files.path(), &at(&format!("policy export cart -o {}", copy.display())));
+    assert_eq!(fs::read(&copy).unwrap(), fs::read(&net).unwrap());
+    let play = |policy: &str| {
+        let line =
+            format!("rollout --env CartPole-v1 --lanes 2 --episodes 4 --seed 1 --policy {policy} --json");
+        json_lines(files.path(), &at(&line)).remove(0)
+    };
+    assert!(play("cart@0")["return"]["mean"].as_f64() > play("cart")["return"]["mean"].as_f64());
+    let refused = |line: &str, code: i32, words: &str| {
+        let done = run(files.path(), &at(line));
+        assert_eq!(done.code, Some(code), "{line}: {}", done.stderr);
+        assert!(done.stderr.contains(words), "{line}: {}", done.stderr);
+    };
+    refused("policy rm cart", 2, "name one, as cart@0, or give --all");
+    succeed(files.path(), &at("policy rm cart@0"));
+    refused("policy show cart@0", 2, "there is no policy `cart@0`");
+    refused("rollout --env CartPole-v1 --steps 10 --policy cart@0", 2, "there is no policy `cart@0`");
+    refused("rollout --env Acrobot-v1 --steps 10 --policy cart", 2, "policy `cart` cannot play here");
+    refused("policy put random balance.safetensors", 2, "cannot be read");
+    refused(&format!("policy put noop {}", net.display()), 2, "`noop` is a built-in policy");
+    drop(node);
 }

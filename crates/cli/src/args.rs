@@ -9,7 +9,7 @@ mod number;
 #[cfg(feature = "viewer")]
 mod play;
 mod plugin;
-mod policy;
+pub(crate) mod policy;
 mod python;
 mod shelf;
 mod store;
@@ -39,7 +39,10 @@ pub(crate) use help::command;
 #[cfg(feature = "viewer")]
 pub(crate) use play::PlayArgs;
 pub(crate) use plugin::{PluginArgs, PluginWorkerArgs};
-pub(crate) use policy::{PolicyArgs, PolicyName};
+pub(crate) use policy::{
+    PoliciesArgs, PoliciesWhat, PolicyArgs, PolicyExportArgs, PolicyLsArgs, PolicyName, PolicyPutArgs,
+    PolicyRmArgs, PolicyShowArgs,
+};
 pub(crate) use python::{HostingArgs, Object, PythonArgs};
 pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
@@ -73,7 +76,7 @@ const LONG_VERSION: &str = concat!(
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Play episodes with a built-in policy and record them, here or on a cluster
+    /// Play episodes by a policy and record them, here or on a cluster
     Rollout(RolloutArgs),
     /// Play an environment with the keyboard and record it
     #[cfg(feature = "viewer")]
@@ -82,6 +85,8 @@ pub(crate) enum Command {
     Envs(EnvsArgs),
     /// Look at recordings, verify, export and repair them
     Replay(ReplayArgs),
+    /// Store, list and remove the policies of a cluster
+    Policy(PoliciesArgs),
     /// Carry recordings to a folder or to object storage, and back
     Store(StoreArgs),
     /// Start a cluster on this machine: a coordinator and a node in one process

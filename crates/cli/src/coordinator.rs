@@ -104,6 +104,7 @@ pub(crate) fn start(
         tokens: Arc::new(token::open(data)?),
         enrolment,
         store: StoreConfig { budget_bytes: store.budget.0, quarantine_bytes: store.quarantine.0 },
+        policies_bytes: store.policies.0,
         archive: store
             .archive
             .target
@@ -466,6 +467,7 @@ mod tests {
                 tokens: Arc::new(token::open(&data)?),
                 enrolment: EnrolmentConfig::in_folder(&data),
                 store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
+                policies_bytes: 1 << 20,
                 archive: None,
                 quic: Settings::default(),
                 program: PROGRAM.to_owned(),

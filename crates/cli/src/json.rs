@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 
 use rollhouse_core::Weight;
 use rollhouse_wire::{
-    BehindStatus, ClusterStatus, EndCause, Extent, GoneSession, NodeStatus, OfferedEnv, PoolStatus,
-    ReplayReport, SessionCounts, SessionId, SessionStatus, Unfit,
+    BehindStatus, ClusterStatus, EndCause, Extent, GoneSession, NodeStatus, OfferedEnv, PolicyInfo,
+    PoolStatus, ReplayReport, SessionCounts, SessionId, SessionStatus, Unfit,
 };
 use serde::Serialize;
+
+use crate::human::rfc3339;
 
 mod spaces;
 
@@ -309,5 +311,31 @@ impl<'a> From<&'a OfferedEnv> for OfferedObject<'a> {
     fn from(offered: &'a OfferedEnv) -> Self {
         let OfferedEnv { env, dynamics_hash, nodes, free_lanes } = offered;
         Self { env, dynamics: dynamics_hash.map(dynamics), nodes: *nodes, free_lanes: *free_lanes }
+    }
+}
+
+/// A version of a policy of a cluster: a line of `rollhouse policy ls --json`.
+#[derive(Debug, Serialize)]
+pub struct PolicyObject<'a> {
+    name: &'a str,
+    version: u64,
+    bytes: u64,
+    format: &'a str,
+    sha256: String,
+    owner: &'a str,
+    put: String,
+}
+
+impl<'a> From<&'a PolicyInfo> for PolicyObject<'a> {
+    fn from(info: &'a PolicyInfo) -> Self {
+        Self {
+            name: &info.policy.name,
+            version: info.policy.version,
+            bytes: info.bytes,
+            format: &info.format,
+            sha256: info.hash.to_string(),
+            owner: &info.owner,
+            put: rfc3339(info.put_ms),
+        }
     }
 }

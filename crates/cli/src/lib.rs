@@ -33,6 +33,7 @@ pub mod output;
 #[cfg(feature = "viewer")]
 mod play;
 mod plugins;
+mod policy;
 pub mod private_folder;
 mod progress_bar;
 mod python_envs;
@@ -173,6 +174,7 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Play(args) => play::run(&args, out),
         Command::Envs(args) => envs::run(&args, out),
         Command::Replay(args) => replay::run(args.what, out),
+        Command::Policy(args) => policy::run(&args.what, out),
         Command::Store(args) => store::run(&args.what, out),
         Command::Node(args) => node::run(&args),
         Command::Up(args) => up::run(&args, out),

@@ -43,6 +43,7 @@ mod log;
 mod network;
 mod numbering;
 mod playing;
+mod policies;
 mod pool;
 mod pool_session;
 mod remote_disk;
@@ -73,6 +74,7 @@ pub use error::{ConnectError, MethodError, OpenError, RequestError, StepError, U
 pub use first_done::Receiving;
 pub use inquiry::Inquiry;
 pub use log::LaneFlags;
+pub use policies::FetchedPolicy;
 pub use pool::{AsyncPool, PoolRequest};
 pub use pool_session::{PoolSession, Way};
 pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};

@@ -91,6 +91,8 @@ pub struct Enrolment {
 pub struct Store {
     /// Number of bytes on disk at which the oldest whole segments are dropped, counted. Default 100 GB.
     pub budget: Bytes,
+    /// Number of bytes on disk of policies, beyond which no more are taken in. Default 4 GB.
+    pub policies: Bytes,
     /// Number of bytes on disk of segments that contradict others and were set aside for the operator, at which the
     /// oldest of them are dropped. Default 1 GB.
     pub quarantine: Bytes,
@@ -204,6 +206,7 @@ impl Store {
     pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
         vec![
             ("store.budget", &mut self.budget),
+            ("store.policies", &mut self.policies),
             ("store.quarantine", &mut self.quarantine),
             ("archive.target", &mut self.archive.target),
             ("archive.cache", &mut self.archive.cache),
@@ -285,7 +288,8 @@ impl Default for Enrolment {
 impl Default for Store {
     fn default() -> Self {
         let archive = Archive { target: Place::default(), cache: Bytes(10_000_000_000) };
-        Self { budget: Bytes(100_000_000_000), quarantine: Bytes(1_000_000_000), archive }
+        let (budget, policies) = (Bytes(100_000_000_000), Bytes(4_000_000_000));
+        Self { budget, policies, quarantine: Bytes(1_000_000_000), archive }
     }
 }
 

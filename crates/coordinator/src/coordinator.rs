@@ -30,6 +30,7 @@ use crate::data::{DataError, DataFolder, learns_terms};
 use crate::figures::{CoordinatorFigures, Published};
 use crate::limits::MAX_UNACKNOWLEDGED_BYTES;
 use crate::owners::Owners;
+use crate::policies::PolicyShelf;
 use crate::roster::Roster;
 use crate::serve::{Ended, accept};
 use crate::service::Service;
@@ -52,6 +53,8 @@ pub struct CoordinatorConfig {
     pub enrolment: EnrolmentConfig,
     /// The sizes to which its store is limited.
     pub store: StoreConfig,
+    /// Number of bytes of policies that it keeps.
+    pub policies_bytes: u64,
     /// The archive for stored segments, which may leave the disk once they are there; `None` means no archive.
     pub archive: Option<ArchiveSettings>,
     /// The settings of QUIC.
@@ -98,6 +101,8 @@ pub enum CoordinatorError {
     Data(DataError),
     /// The store cannot be opened.
     Store(OpenError),
+    /// The folder of its policies cannot be read.
+    Policies(PathBuf, io::Error),
     /// Its archive cannot be used.
     Archive(TargetError),
     /// Its thread could not be started.
@@ -141,6 +146,9 @@ impl Coordinator {
         let dir = config.data.join(STORE);
         let store = Store::open_with(Arc::new(RealDisk), &dir, config.store, archive);
         let store = store.map_err(CoordinatorError::Store)?;
+        let dir = config.data.join(POLICIES);
+        let policies = PolicyShelf::open(Arc::new(RealDisk), &dir, config.policies_bytes);
+        let policies = policies.map_err(|error| CoordinatorError::Policies(dir, error))?;
         let (term, boot) = (data.term(), drawn_boot()?);
         let own = SeenTerm { term, boot };
         let roster = Roster::read(&RealDisk, &config.data);
@@ -150,8 +158,14 @@ impl Coordinator {
         let (ready, bound) = sync_channel(1);
         let (end, ended) = sync_channel(1);
         let (identity, tokens) = (Arc::clone(&config.identity), Arc::clone(&config.tokens));
-        let parts =
-            Parts { config, own, roster, secrets, store: store.clone(), published: Arc::clone(&published) };
+        let parts = Parts {
+            config,
+            own,
+            roster,
+            secrets,
+            store: (store.clone(), Arc::new(policies)),
+            published: Arc::clone(&published),
+        };
         let heard = dispatcher::get_default(Clone::clone);
         // Task: coordinator.
         let thread = std::thread::Builder::new().name("rollhouse-coordinator".to_owned()).spawn(move || {
@@ -264,7 +278,7 @@ struct Parts {
     own: SeenTerm,
     roster: Option<Roster>,
     secrets: SecretSource,
-    store: Store,
+    store: (Store, Arc<PolicyShelf>),
     published: Arc<Published>,
 }
 
@@ -295,7 +309,8 @@ async fn run(
     let owners = Owners::new(Arc::clone(&tokens));
     // Task: actor of the cluster.
     let actor =
-        CoordinatorActor::new(cluster, data, program, store.clone(), Arc::clone(&published), owners).start();
+        CoordinatorActor::new(cluster, data, program, store.0.clone(), Arc::clone(&published), owners)
+            .start();
     let service = Arc::new(Service::new(actor, store, tokens, published, office));
     if ready.send(Ok(listener.effective())).is_err() {
         let _left = service.actor.send(Leave).await;
@@ -376,6 +391,7 @@ impl fmt::Display for CoordinatorError {
             Self::Identity { role: None } => f.write_str("a coordinator needs a certificate"),
             Self::Data(error) => error.fmt(f),
             Self::Store(error) => write!(f, "the store: {error}"),
+            Self::Policies(dir, error) => write!(f, "cannot read the policies in {}: {error}", dir.display()),
             Self::Archive(error) => write!(f, "archive.target: {error}"),
             Self::Thread(_) => f.write_str("the coordinator's thread could not be started"),
             Self::Bind(error) => error.fmt(f),
@@ -390,6 +406,7 @@ impl std::error::Error for CoordinatorError {
         match self {
             Self::Data(error) => error.source(),
             Self::Store(error) => error.source(),
+            Self::Policies(_, error) => Some(error),
             Self::Archive(error) => error.source(),
             Self::Thread(error) => Some(error),
             Self::Bind(error) => error.source(),
@@ -400,5 +417,7 @@ impl std::error::Error for CoordinatorError {
 
 /// The name of the store's folder in the coordinator's.
 const STORE: &str = "store";
+/// The name of the folder of policies.
+const POLICIES: &str = "policies";
 /// Time that peers are given to hear that the coordinator goes away.
 const LINGER: Duration = Duration::from_secs(1);

@@ -48,6 +48,7 @@ mod opening;
 mod owner_holdings;
 mod owners;
 mod placements;
+mod policies;
 mod pool;
 mod reach;
 mod recipe;

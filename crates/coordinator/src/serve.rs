@@ -22,6 +22,7 @@ use crate::certifier::NodeCertifier;
 use crate::event::{Asker, Event, LinkId, Reply};
 use crate::figures::Published;
 use crate::owners;
+use crate::policies::PolicyShelf;
 use crate::service::{Places, Reader, Service, asker, going_away, no_room};
 use crate::store::Store;
 
@@ -39,7 +40,7 @@ pub(crate) enum Ended {
 impl Service {
     pub(crate) fn new(
         actor: Addr<CoordinatorActor>,
-        store: Store,
+        (store, policies): (Store, Arc<PolicyShelf>),
         tokens: Arc<TokenStore>,
         published: Arc<Published>,
         office: NodeCertifier,
@@ -47,6 +48,7 @@ impl Service {
         Self {
             actor,
             store,
+            policies,
             tokens,
             published,
             office,
@@ -240,7 +242,10 @@ async fn answer(
             ClusterRequest::Register { link, connection: connection.clone(), register: Box::new(register) }
         }
         Request::Heartbeat(heartbeat) => ClusterRequest::Heartbeat { link, heartbeat: Box::new(heartbeat) },
-        Request::OpenPool(request) => {
+        Request::OpenPool(mut request) => {
+            if let Err(refusal) = service.name_policy(connection, &mut request) {
+                return service.refuse(responder, refusal).await;
+            }
             let (asker, certificate) = asker(connection);
             ClusterRequest::OpenPool { asker, certificate, request: Box::new(request) }
         }
@@ -317,6 +322,10 @@ async fn answer_from_store(
         Request::StoreLabel(label) => service.store_label(label, reader, responder).await,
         Request::StoreLabels(asked) => service.store_labels(asked, reader, responder).await,
         Request::StoreRepair(repair) => service.store_repair(repair, responder).await,
+        Request::PutPolicy(put) => service.put_policy(put, reader, responder).await,
+        Request::Policies(page) => service.list_policies(page, responder).await,
+        Request::FetchPolicy(fetch) => service.fetch_policy(fetch, reader, responder).await,
+        Request::RemovePolicy(remove) => service.remove_policy(remove, responder).await,
         Request::Audit(query) => service.audit_page(query, reader, responder).await,
         other => {
             let message = format!("a coordinator does not answer {}", other.word());
@@ -340,6 +349,7 @@ fn check_going(service: &Service, request: &Request) -> Result<(), Refusal> {
         Request::OpenPool(_)
             | Request::OpenReplay(_)
             | Request::Ship(_)
+            | Request::PutPolicy(_)
             | Request::Register(_)
             | Request::Enroll(_)
     );

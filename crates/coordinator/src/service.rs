@@ -2,6 +2,7 @@
 
 mod auditing;
 mod enrolling;
+mod policies;
 mod streaming;
 
 pub(crate) use streaming::blocking;
@@ -20,6 +21,7 @@ use crate::actor::CoordinatorActor;
 use crate::certifier::NodeCertifier;
 use crate::event::Asker;
 use crate::figures::Published;
+use crate::policies::PolicyShelf;
 use crate::store::Store;
 use crate::turn_line::TurnLine;
 
@@ -27,6 +29,7 @@ use crate::turn_line::TurnLine;
 pub(crate) struct Service {
     pub(crate) actor: Addr<CoordinatorActor>,
     pub(crate) store: Store,
+    pub(crate) policies: Arc<PolicyShelf>,
     pub(crate) tokens: Arc<TokenStore>,
     pub(crate) published: Arc<Published>,
     /// Gives certificates to nodes.
@@ -57,6 +60,8 @@ pub(crate) struct Places {
     pub(crate) fetches: TurnLine,
     /// Episodes that are sent to nodes at a time.
     pub(crate) episodes: TurnLine,
+    /// Policies that are received or sent at a time.
+    pub(crate) policies: TurnLine,
 }
 
 impl Places {
@@ -68,6 +73,7 @@ impl Places {
             answers: TurnLine::new(SharedBound::ANSWERS),
             fetches: TurnLine::new(SharedBound::FETCHES),
             episodes: TurnLine::new(SharedBound::EPISODES),
+            policies: TurnLine::new(SharedBound::POLICY_TRANSFERS),
         }
     }
 }

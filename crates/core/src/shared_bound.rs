@@ -26,6 +26,8 @@ pub struct SharedBound {
 pub enum Beyond {
     /// It is refused as `busy`.
     Refused,
+    /// It is refused as `quota`: nothing of it goes by itself.
+    Quota,
     /// It waits for its turn.
     Waits,
     /// It has what others leave until they want it: then its oldest is dropped first.
@@ -59,6 +61,11 @@ impl SharedBound {
     pub const FETCHES: Self = Self::of("fetches from the archive", 16).reserving(4).waiting();
     /// Episodes that are sent to nodes at a time; each is in memory as a whole.
     pub const EPISODES: Self = Self::of("episodes under way to nodes", 2).waiting();
+    /// Policies that are received or sent at a time; each is in memory as a whole.
+    pub const POLICY_TRANSFERS: Self =
+        Self::of("policies under way to and from a coordinator", 4).reserving(1).waiting();
+    /// Bytes of policies, of the operator's budget.
+    pub const POLICIES: Self = Self::of("bytes of policies", 4_000_000_000).reserving(250_000_000).for_good();
     /// Steps and commands of sessions that wait for a thread of a node. The threads take them by turns of owners.
     pub const STEPS: Self = Self::of("steps that wait for a thread of a node", 1_024).reserving(64);
     /// Microseconds of each [`SharedBound::SHORT_STEPS_PERIOD`] that a node's data thread steps short batches by itself.
@@ -101,7 +108,7 @@ impl SharedBound {
     pub const WATCHED_LANES: Self = Self::of("watched lanes of a session", 16).reserving(2);
 
     /// Every bound that is shared, in the order of the table in docs/faults.md.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::CONNECTIONS,
         Self::REQUESTS,
         Self::REQUEST_BYTES,
@@ -111,6 +118,8 @@ impl SharedBound {
         Self::ANSWERS,
         Self::FETCHES,
         Self::EPISODES,
+        Self::POLICY_TRANSFERS,
+        Self::POLICIES,
         Self::STEPS,
         Self::SHORT_STEPS,
         Self::WAITING,
@@ -157,6 +166,10 @@ impl SharedBound {
         Self { most, ..self }
     }
 
+    const fn for_good(self) -> Self {
+        Self { beyond: Beyond::Quota, ..self }
+    }
+
     const fn waiting(self) -> Self {
         Self { beyond: Beyond::Waits, ..self }
     }
@@ -177,6 +190,7 @@ impl fmt::Display for SharedBound {
         let cap = if most < limit { format!(", at most {most}") } else { String::new() };
         let beyond = match beyond {
             Beyond::Refused => "`busy`",
+            Beyond::Quota => "`quota`",
             Beyond::Waits => "waits for its turn",
             Beyond::Dropped => "its oldest go first",
             Beyond::Ended => "its heaviest session ends when there is no more",

@@ -30,6 +30,7 @@ use crate::fitness::Fitness;
 use crate::learning::{Apart, Learning};
 use crate::node_actor::Supervision;
 use crate::owned_handle::OwnedHandle;
+use crate::policies::Policies;
 use crate::seen_file::{keep_seen, read_seen};
 use crate::session_handle::SessionHandle;
 use crate::standings::Standings;
@@ -54,6 +55,8 @@ pub(crate) struct Hosting {
     /// The threads that wait for processes.
     apart: Apart,
     settings: HostingSettings,
+    /// The policies by which lanes play.
+    policies: Policies,
     /// The shares of those who are connected.
     places: Places,
     fitness: Fitness,
@@ -163,6 +166,7 @@ impl Hosting {
             registry,
             learning,
             apart,
+            policies: Policies::new(),
             places: Places::new(settings.connections),
             settings,
             fitness,

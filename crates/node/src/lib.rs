@@ -85,6 +85,7 @@ mod owned_handle;
 mod parts;
 mod plan;
 mod player;
+mod policies;
 mod progress;
 mod pulse;
 mod registration;

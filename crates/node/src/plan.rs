@@ -6,14 +6,13 @@ use rollhouse_core::{AutoresetMode, Claimant, Goal, Options, RecordRule, RunId, 
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::ConnectWatch;
-use rollhouse_policy::Builtin;
+use rollhouse_policy::Model;
 use rollhouse_replay::{BeginError, Beside, PolicyInfo, Recorder, RunHeader, RunRecorder};
-use rollhouse_wire::{
-    Collect, FrameLayout, Incarnation, LaneSettings, OpenSession, Refusal, RefusalCode, Standing,
-};
+use rollhouse_wire::{FrameLayout, Incarnation, LaneSettings, OpenSession, Refusal, RefusalCode, Standing};
 
 use crate::Rollout;
 use crate::deadlines::Deadlines;
+use crate::owned::with_causes;
 use crate::session_places::claimant;
 
 /// A session as the coordinator asked for it, with its env found and everything checked that this node needs.
@@ -33,7 +32,7 @@ pub struct SessionPlan {
     /// Of every how many-th step a picture is recorded; 0 for none.
     frames_every: u64,
     /// The policy, the seed and the goal, if the session plays by itself.
-    pub(crate) collect: Option<(Builtin, u64, Goal)>,
+    pub(crate) collect: Option<(Arc<dyn Model>, u64, Goal)>,
     /// Where such lanes stood elsewhere.
     resume: Option<Arc<Standing>>,
     /// Connecting of the lanes' workers.
@@ -44,21 +43,25 @@ pub struct SessionPlan {
 }
 
 impl SessionPlan {
-    /// Makes the plan: finds the env, and checks options and bounds.
+    /// Makes the plan of lanes that their owner steps: finds the env, and checks options and bounds.
     ///
     /// # Errors
     /// The part that is missing or out of bounds, by name.
     pub fn of(open: &OpenSession, registry: &Registry, program: &str) -> Result<Self, Refusal> {
-        let entry = registry.get(&open.settings.env);
-        let entry = entry.map_err(|error| Refusal::new(RefusalCode::NotFound, error.to_string()))?;
-        Self::with(entry, open, program)
+        Self::with(registered(open, registry)?, open, None, program)
     }
 
-    /// Makes the plan for lanes of an env that was found: checks options and bounds.
+    /// Makes the plan for lanes of an env that was found: checks options and bounds. Lanes that play by themselves do so by
+    /// `model`.
     ///
     /// # Errors
     /// As [`SessionPlan::of`].
-    pub(crate) fn with(entry: Arc<EnvEntry>, open: &OpenSession, program: &str) -> Result<Self, Refusal> {
+    pub(crate) fn with(
+        entry: Arc<EnvEntry>,
+        open: &OpenSession,
+        model: Option<Arc<dyn Model>>,
+        program: &str,
+    ) -> Result<Self, Refusal> {
         let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
         let settings = &open.settings;
         check_lanes(open)?;
@@ -73,7 +76,15 @@ impl SessionPlan {
             return Err(bad(format!("a batch of {} lanes of this env is larger than a frame", engine.lanes)));
         }
         let record = record_rule(settings)?;
-        let collect = settings.collect.as_ref().map(collect_of).transpose()?;
+        let collect =
+            settings.collect.as_ref().zip(model).map(|(collect, model)| (model, collect.seed, collect.goal));
+        let step_columns = match &collect {
+            None => settings.step_columns.clone(),
+            Some((model, seed, _)) => {
+                model.make(entry.spec(), *seed).map_err(|error| bad_policy(model.name(), &error))?;
+                model.columns(entry.spec())
+            }
+        };
         check_infos(&entry, settings)?;
         Ok(Self {
             entry,
@@ -83,7 +94,7 @@ impl SessionPlan {
             pool_lanes: open.pool_lanes,
             placement: open.incarnation.term.rotate_left(32) ^ open.incarnation.counter,
             record,
-            step_columns: settings.step_columns.clone(),
+            step_columns,
             frames_every: settings.infos.frames_every,
             collect,
             resume: resume_of(open)?,
@@ -138,7 +149,11 @@ impl SessionPlan {
     /// Returns the header that a recorder needs of the pool, the same on every node.
     fn run_header(&self) -> RunHeader {
         let spec = self.entry.spec().clone();
-        let policy = self.collect.as_ref().map_or("external", |(policy, ..)| policy.name());
+        let external = PolicyInfo { name: "external".to_owned(), version: 0 };
+        let policy = self.collect.as_ref().map_or(external, |(model, ..)| PolicyInfo {
+            name: model.name().to_owned(),
+            version: model.version(),
+        });
         RunHeader {
             run: self.pool,
             options: self.engine.options.clone(),
@@ -149,7 +164,7 @@ impl SessionPlan {
                 None => spec.max_episode_steps,
                 Some(limit) => (limit > 0).then_some(limit),
             },
-            policy: PolicyInfo { name: policy.to_owned(), version: 0 },
+            policy,
             record: self.record,
             program: self.program.clone(),
             started_ms: run_began_ms(self.pool),
@@ -161,19 +176,25 @@ impl SessionPlan {
 
     /// Returns the rollout of a session that plays by itself.
     pub(crate) fn rollout(&self, deadlines: Deadlines) -> Option<Rollout> {
-        let (policy, seed, goal) = self.collect?;
+        let (policy, seed, goal) = self.collect.clone()?;
         Some(Rollout {
             env: Arc::clone(&self.entry),
             engine: self.engine.clone(),
             run_lanes: self.pool_lanes as usize,
             seed,
-            policy: Arc::new(policy),
+            policy,
             goal,
             hang_deadline: deadlines.of_session(self.entry.is_late()),
             connecting: self.connecting.clone(),
             resume: self.resume.clone(),
         })
     }
+}
+
+/// Returns the env of a session, of those that a node knows beforehand.
+pub(crate) fn registered(open: &OpenSession, registry: &Registry) -> Result<Arc<EnvEntry>, Refusal> {
+    let entry = registry.get(&open.settings.env);
+    entry.map_err(|error| Refusal::new(RefusalCode::NotFound, error.to_string()))
 }
 
 fn check_lanes(open: &OpenSession) -> Result<(), Refusal> {
@@ -226,11 +247,10 @@ fn record_rule(settings: &LaneSettings) -> Result<RecordRule, Refusal> {
     }
 }
 
-fn collect_of(collect: &Collect) -> Result<(Builtin, u64, Goal), Refusal> {
-    let policy = collect.policy.parse::<Builtin>();
-    let policy = policy.map_err(|error| Refusal::new(RefusalCode::BadRequest, error.to_string()))?;
-    let goal = collect.goal;
-    Ok((policy, collect.seed, goal))
+/// Returns the refusal of a policy that cannot play here.
+pub(crate) fn bad_policy(name: &str, error: &dyn std::error::Error) -> Refusal {
+    let message = format!("policy `{}` cannot play here: {}", name.escape_debug(), with_causes(error));
+    Refusal::new(RefusalCode::BadRequest, message)
 }
 
 /// Returns where the lanes go on, checked.

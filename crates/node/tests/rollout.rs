@@ -92,7 +92,7 @@ fn looked_at(priorities: SyncSender<i32>) -> EnvEntry {
 fn endless(owner: &str, pool: u128, env: &str) -> OpenSession {
     let mut open = session_of(owner, pool, env, 1);
     let goal = Goal::Batches(u64::MAX);
-    open.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal, leased: false });
+    open.settings.collect = Some(Collect::new("noop", 0, goal));
     open
 }
 

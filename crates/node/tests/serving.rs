@@ -482,8 +482,7 @@ fn a_session_that_plays_by_itself_plays_the_episodes_of_its_lanes_and_reports_th
     let mut open = session(1, "CartPole-v1", 6);
     open.first_lane = 4;
     open.pool_lanes = 10;
-    open.settings.collect =
-        Some(Collect { policy: "random".to_owned(), seed: 1, goal: Goal::Episodes(25), leased: false });
+    open.settings.collect = Some(Collect::new("random", 1, Goal::Episodes(25)));
     cluster.coordinator.open(&open).unwrap();
     // Lanes 4 to 9 of 10: 25 episodes are three for lanes 0 to 4 and two for the others.
     let end = cluster.coordinator.end_of(&open);
@@ -501,8 +500,7 @@ fn a_session_that_plays_by_itself_is_evicted_when_its_node_stops() {
     // Its episodes never end by themselves, so each of its lanes has one open whenever it is evicted.
     let mut open = session(1, "Pendulum-v1", 6);
     open.settings.max_episode_steps = Some(0);
-    open.settings.collect =
-        Some(Collect { policy: "random".to_owned(), seed: 1, goal: Goal::Batches(u64::MAX), leased: false });
+    open.settings.collect = Some(Collect::new("random", 1, Goal::Batches(u64::MAX)));
     coordinator.open(&open).unwrap();
     coordinator.hear(|heard| match heard {
         cluster::Heard::Beat(beat) => {

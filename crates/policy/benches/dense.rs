@@ -17,7 +17,8 @@ fn file() -> Vec<u8> {
         for (at, (inputs, outputs)) in [(4, 64), (64, 64), (64, outputs)].into_iter().enumerate() {
             for (part, shape) in [("weight", vec![outputs, inputs]), ("bias", vec![outputs])] {
                 let count: usize = shape.iter().product();
-                let numbers = (0..count).map(|i| (split_mix64(i as u64) >> 40) as f32 / (1 << 23) as f32 - 1.0);
+                let numbers =
+                    (0..count).map(|i| (split_mix64(i as u64) >> 40) as f32 / (1 << 23) as f32 - 1.0);
                 let from = data.len();
                 data.extend(numbers.flat_map(|number| (number * 0.3).to_le_bytes()));
                 let comma = if header.len() > 1 { "," } else { "" };
@@ -40,7 +41,8 @@ fn cartpole(bencher: Bencher<'_, '_>, lanes: usize) {
     let net = DenseNet::of_bytes("net", &file()).expect("a net");
     let env = Registry::builtin().get("CartPole-v1").expect("a built-in env");
     let mut policy = net.make(env.spec(), 7).expect("it fits");
-    let obs: Vec<f32> = (0..lanes * 4).map(|i| (split_mix64(i as u64) >> 40) as f32 / (1 << 24) as f32).collect();
+    let obs: Vec<f32> =
+        (0..lanes * 4).map(|i| (split_mix64(i as u64) >> 40) as f32 / (1 << 24) as f32).collect();
     let (mut actions, mut step) = (vec![0i64; lanes], 0);
     bencher.counter(lanes).bench_local(|| {
         step += 1;

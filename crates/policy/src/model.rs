@@ -4,7 +4,7 @@ use std::fmt;
 
 use rollhouse_core::{EnvSpec, StepColumns};
 
-use crate::{Builtin, Policy, SpaceError};
+use crate::{Builtin, Policy, Sampling, SpaceError};
 
 /// A model: all that is fixed of a way to choose actions. Policies are made of it, one for each part of a run that chooses
 /// by itself, and it is shared by all of them.
@@ -14,6 +14,16 @@ pub trait Model: fmt::Debug + Send + Sync {
 
     /// Returns the version that is recorded beside the name.
     fn version(&self) -> u64;
+
+    /// Says in some words what it is.
+    fn description(&self) -> String {
+        self.name().to_owned()
+    }
+
+    /// Returns how it draws actions; `None` if there is nothing to choose about that.
+    fn sampling(&self) -> Option<Sampling> {
+        None
+    }
 
     /// Returns what its policies note of each step in an env ([`Policy::notes`]), in that order.
     fn columns(&self, env: &EnvSpec) -> StepColumns {

@@ -28,11 +28,6 @@ pub struct DenseNet {
 }
 
 impl DenseNet {
-    /// Returns how actions are drawn. As it is read, a net of values of actions takes the greatest, any other draws.
-    pub const fn sampling(&self) -> Sampling {
-        self.sampling
-    }
-
     /// Returns the net as another version of its weights than the one that its file says.
     #[must_use]
     pub fn with_version(self, version: u64) -> Self {
@@ -85,6 +80,21 @@ impl Model for DenseNet {
 
     fn version(&self) -> u64 {
         self.version
+    }
+
+    fn description(&self) -> String {
+        let widths = |layers: &[DenseLayer]| {
+            let inputs = layers.first().map_or(0, DenseLayer::inputs);
+            let outputs = layers.iter().map(|layer| format!("-{}", layer.outputs()));
+            format!("{inputs}{}", outputs.collect::<String>())
+        };
+        let policy = format!("dense layers {} to the actions", widths(&self.policy));
+        if self.value.is_empty() { policy } else { format!("{policy}, {} to the value", widths(&self.value)) }
+    }
+
+    /// As it is read, a net of values of actions takes the greatest, any other draws.
+    fn sampling(&self) -> Option<Sampling> {
+        Some(self.sampling)
     }
 
     fn columns(&self, env: &EnvSpec) -> StepColumns {

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use rollhouse_cli::json::{NodeObject, OfferedObject, PoolObject, SessionObject, StatusObject};
+use pyo3::types::{PyBytes, PyDict};
+use rollhouse_cli::json::{NodeObject, OfferedObject, PolicyObject, PoolObject, SessionObject, StatusObject};
 use rollhouse_client::{
     Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RemoteDisk, RequestError, Transport,
     run_named, trust_of,
@@ -85,6 +86,33 @@ impl NativeCluster {
     /// Returns the open sessions, as JSON.
     fn sessions(&self, py: Python<'_>) -> PyResult<String> {
         self.ask(py, Cluster::sessions, |list| as_json(&objects::<_, SessionObject<'_>>(&list.sessions)))
+    }
+
+    /// Stores a file as a version of a policy, and returns the version.
+    fn put_policy(&self, py: Python<'_>, name: &str, version: Option<u64>, file: Vec<u8>) -> PyResult<u64> {
+        let file = Bytes::from(file);
+        Ok(self.answer(py, |cluster| cluster.put_policy(name, version, file))?.version)
+    }
+
+    /// Returns the versions of all policies, as JSON.
+    fn policies(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, Cluster::policies, |list| as_json(&objects::<_, PolicyObject<'_>>(list)))
+    }
+
+    /// Returns the version and the file of a policy, of its newest version if none is named.
+    fn fetch_policy<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        version: Option<u64>,
+    ) -> PyResult<(u64, Bound<'py, PyBytes>)> {
+        let fetched = self.answer(py, |cluster| cluster.fetch_policy(name, version))?;
+        Ok((fetched.info.policy.version, PyBytes::new(py, &fetched.file)))
+    }
+
+    /// Removes a version of a policy, or all, and returns how many went.
+    fn remove_policy(&self, py: Python<'_>, name: &str, version: Option<u64>) -> PyResult<u64> {
+        Ok(self.answer(py, |cluster| cluster.remove_policy(name, version))?.versions)
     }
 
     /// Returns the recordings of the cluster's store, read through the coordinator.
@@ -253,9 +281,16 @@ impl NativeCluster {
         question: impl FnOnce(&Cluster) -> Result<T, RequestError> + Send,
         shown: impl FnOnce(&T) -> serde_json::Result<String>,
     ) -> PyResult<String> {
+        shown(&self.answer(py, question)?).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn answer<T: Send>(
+        &self,
+        py: Python<'_>,
+        question: impl FnOnce(&Cluster) -> Result<T, RequestError> + Send,
+    ) -> PyResult<T> {
         let cluster = self.cluster(py)?;
-        let answer = py.detach(|| question(&cluster)).map_err(|error| of_request(py, &error))?;
-        shown(&answer).map_err(|error| PyValueError::new_err(error.to_string()))
+        py.detach(|| question(&cluster)).map_err(|error| of_request(py, &error))
     }
 }
 

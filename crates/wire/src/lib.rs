@@ -38,6 +38,7 @@ mod member;
 mod messages;
 mod past;
 mod playing;
+mod policy;
 mod pool;
 mod read_grant;
 mod refusal;
@@ -90,6 +91,10 @@ pub use member::{
 };
 pub use past::{PastError, options_bytes, put_past, put_played, read_past};
 pub use playing::{FragmentNotes, PlaySteps, PolicyGiven, PolicyTaken, StepNotes};
+pub use policy::{
+    BadPolicyRef, FetchPolicy, POLICY_NAME_RULE, PolicyBytes, PolicyFile, PolicyHash, PolicyInfo, PolicyList,
+    PolicyPut, PolicyRef, PolicyRemoved, PolicyVersion, PutPolicy, RemovePolicy, is_policy_name,
+};
 pub use pool::{
     ClosePool, Collect, Grant, InfoSettings, LaneSettings, OpenPool, PoolOpened, PoolStatusRequest,
     ReplaceSession, SessionReplaced, Spread,

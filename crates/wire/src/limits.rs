@@ -13,7 +13,7 @@ pub const MAX_STRANGER_BYTES: usize = 4 << 10;
 pub const MAX_STRANGER_STREAMS: usize = 16;
 /// Bytes of the columns of one frame: 65,536 lanes of 4 KiB.
 pub const MAX_FRAME_BYTES: usize = 256 << 20;
-/// Bytes of the file of a policy in one frame.
+/// Bytes of the file of a policy, in one frame or at a coordinator.
 pub const MAX_POLICY_BYTES: usize = 64 << 20;
 /// Bytes of the columns of a fragment, unless one step has more.
 pub const MAX_FRAGMENT_BYTES: usize = 64 << 20;
@@ -51,6 +51,8 @@ pub const MAX_SHIP_BYTES: u64 = 256 << 20;
 pub const MAX_STORE_EPISODES: usize = 1000;
 /// Bytes of the episodes of one answer to `store_query`; the first is given whatever its size.
 pub const MAX_STORE_PAGE_BYTES: usize = 512 << 10;
+/// Number of versions in one answer to `policies`; with the longest names they stay within a control message.
+pub const MAX_POLICIES_LISTED: usize = 1024;
 /// Number of lines in one answer to `audit`. Lines are cut, so that as many fit in one control message.
 pub const MAX_AUDIT_LINES: usize = 250;
 /// Number of damaged stretches that an answer to `store_stats` names.

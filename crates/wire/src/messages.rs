@@ -5,11 +5,12 @@ use rollhouse_core::messages;
 use crate::{
     Attached, AuditPage, ClusterStatus, CommandsOpened, Done, Enrolled, EnvList, Envelope, EpisodeBytes,
     FragmentNotes, HeartbeatTaken, LaneFrame, LookAnswer, LookParams, MemoryAttached, NodeList, NodeStatus,
-    Notes, OfferedEnv, PauseParams, PlayParams, PlaySteps, PolicyGiven, PolicyTaken, PoolOpened, PoolStatus,
-    Refusal, Registered, ReplayReport, ReplayStanding, Request, ResetLanes, SeekParams, SendLanes,
-    SessionEnd, SessionList, SessionOpened, SessionReplaced, SessionStatus, Shipped, SoFar, SoFarParams,
-    StepParams, StoreData, StoreEpisodes, StoreLabelPage, StoreLabelled, StoreListing, StoreRepaired,
-    StoreStats, WatchGrant, WatchOpened, WatcherAdmitted, Welcome,
+    Notes, OfferedEnv, PauseParams, PlayParams, PlaySteps, PolicyBytes, PolicyGiven, PolicyList, PolicyPut,
+    PolicyRemoved, PolicyTaken, PoolOpened, PoolStatus, Refusal, Registered, ReplayReport, ReplayStanding,
+    Request, ResetLanes, SeekParams, SendLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced,
+    SessionStatus, Shipped, SoFar, SoFarParams, StepParams, StoreData, StoreEpisodes, StoreLabelPage,
+    StoreLabelled, StoreListing, StoreRepaired, StoreStats, WatchGrant, WatchOpened, WatcherAdmitted,
+    Welcome,
 };
 
 messages!(
@@ -35,6 +36,10 @@ messages!(
     PlayParams,
     PlaySteps,
     PolicyGiven,
+    PolicyBytes,
+    PolicyList,
+    PolicyPut,
+    PolicyRemoved,
     PolicyTaken,
     PoolOpened,
     PoolStatus,

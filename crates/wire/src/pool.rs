@@ -7,11 +7,12 @@ use rollhouse_core::{
     AutoresetMode, ColumnSpec, EnvId, EnvSpec, Goal, OptionValue, RecordRule, RunId, SeedSchedule,
     StepColumns, bounded_list,
 };
+use rollhouse_policy::Sampling;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
 use crate::session::is_false;
-use crate::{Incarnation, ReplayOf, Secret};
+use crate::{Incarnation, PolicyFile, ReplayOf, Secret};
 
 /// Settings of a pool's lanes; the same for all of its sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,8 +86,17 @@ impl LaneSettings {
 /// The settings for lanes whose actions the node chooses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Collect {
-    /// Name of a built-in policy.
+    /// Name of a built-in policy, or of one that the cluster has.
     pub policy: String,
+    /// The version of the cluster's policy; absent for the newest, and of a built-in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// How it draws actions; absent for what its file says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
+    /// The file of the cluster's policy, which nodes fetch. Only coordinators set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PolicyFile>,
     /// The seed of the policy.
     pub seed: u64,
     /// The condition under which the pool is done.
@@ -96,6 +106,14 @@ pub struct Collect {
     /// reached or somebody closes it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub leased: bool,
+}
+
+impl Collect {
+    /// Returns the settings for a built-in policy, or for the newest version of one that the cluster has, of a pool that is not
+    /// leased.
+    pub fn new(policy: impl Into<String>, seed: u64, goal: Goal) -> Self {
+        Self { policy: policy.into(), version: None, sampling: None, file: None, seed, goal, leased: false }
+    }
 }
 
 /// Asks for a pool of lanes. Asking again with the same `pool` gives the same answer.

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     AdmitWatcher, Attach, AttachMemory, Attached, AuditPage, AuditQuery, ClosePool, CloseSession,
     ClusterStatus, CommandsOpened, Drain, Enroll, Enrolled, EnvList, EnvPlace, EpisodeBytes, FetchEpisode,
-    Heartbeat, HeartbeatTaken, ListAfter, MemoryAttached, NodeList, OpenCommands, OpenPool, OpenReplay,
-    OpenSession, OpenWatch, PoolOpened, PoolStatus, PoolStatusRequest, Refusal, Register, Registered,
+    FetchPolicy, Heartbeat, HeartbeatTaken, ListAfter, MemoryAttached, NodeList, OpenCommands, OpenPool,
+    OpenReplay, OpenSession, OpenWatch, PolicyBytes, PolicyList, PolicyPut, PolicyRemoved, PolicyVersion,
+    PoolOpened, PoolStatus, PoolStatusRequest, PutPolicy, Refusal, Register, Registered, RemovePolicy,
     ReplaceSession, SessionEnd, SessionId, SessionList, SessionOpened, SessionReplaced, Ship, Shipped,
     StatusRequest, StoreData, StoreEpisodes, StoreLabel, StoreLabelPage, StoreLabelled, StoreLabels,
     StoreList, StoreListing, StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats,
@@ -109,6 +110,10 @@ requests! {
     "audit": Audit(AuditQuery) => AuditPage, ADMINS;
     "open_replay": OpenReplay(OpenReplay) => PoolOpened, READERS;
     "fetch_episode": FetchEpisode(FetchEpisode) => EpisodeBytes, NODES;
+    "put_policy": PutPolicy(PutPolicy) => PolicyPut, TRAINERS;
+    "policies": Policies(ListAfter<PolicyVersion>) => PolicyList, READERS;
+    "fetch_policy": FetchPolicy(FetchPolicy) => PolicyBytes, NODES_AND_READERS;
+    "remove_policy": RemovePolicy(RemovePolicy) => PolicyRemoved, TRAINERS;
 }
 
 /// `hello` comes before there is a role.
@@ -120,6 +125,7 @@ const READERS: &[Role] = &[Role::Viewer, Role::Trainer, Role::Admin];
 const TRAINERS: &[Role] = &[Role::Trainer, Role::Admin];
 const ADMINS: &[Role] = &[Role::Admin];
 const NODES: &[Role] = &[Role::Node];
+const NODES_AND_READERS: &[Role] = &[Role::Viewer, Role::Trainer, Role::Node, Role::Admin];
 const JOINING: &[Role] = &[Role::Join, Role::Node];
 const COORDINATORS: &[Role] = &[Role::Coordinator];
 

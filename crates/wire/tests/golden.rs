@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use messagepack::Value;
 use rollhouse_wire::{FrameHeader, FrameKind, Request};
-use samples::{Sample, replay_messages, requests, samples};
+use samples::{Sample, policy_messages, replay_messages, requests, samples};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden")
@@ -98,6 +98,7 @@ fn newer(mut value: Value) -> Option<Value> {
 #[test]
 fn every_request_has_a_golden_message_and_a_word() {
     let all = requests::requests().into_iter().chain(replay_messages::requests());
+    let all = all.chain(policy_messages::requests());
     let names: Vec<&str> = all.map(|sample| sample.name).collect();
     let words: Vec<String> = Request::WORDS.iter().map(|word| format!("request-{word}")).collect();
     assert_eq!(names, words);

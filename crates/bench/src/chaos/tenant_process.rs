@@ -242,7 +242,7 @@ fn rollouts(tenant: &Tenant, _: usize) -> Result<(), Failure> {
     let cluster = tenant.connect()?;
     let PoolRequest { mut settings, labels, spread, .. } = PoolRequest::new("Acrobot-v1", 64);
     let goal = Goal::Batches(u64::from(u32::MAX));
-    settings.collect = Some(Collect { policy: "random".to_owned(), seed: 1, goal, leased: true });
+    settings.collect = Some(Collect { leased: true, ..Collect::new("random", 1, goal) });
     settings.record = RecordRule::None;
     (settings.autoreset, settings.seeds) =
         (AutoresetMode::SameStep, SeedSchedule::PerEpisode { run_seed: 1 });

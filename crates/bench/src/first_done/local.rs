@@ -48,6 +48,7 @@ impl Local {
             tokens: Arc::new(TokenStore::open(folder.join("tokens")).map_err(failed)?),
             enrolment: EnrolmentConfig::in_folder(folder),
             store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
+            policies_bytes: 1 << 20,
             archive: None,
             quic: Settings::default(),
             program: PROGRAM.to_owned(),

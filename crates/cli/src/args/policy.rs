@@ -1,20 +1,23 @@
-//! The arguments that say which policy chooses actions.
+//! The arguments that say which policy chooses actions, and those of `rollhouse policy`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use rollhouse_core::read_regular;
-use rollhouse_policy::{Builtin, DenseNet, MAX_NET_BYTES, Model, Sampling, UnknownPolicy};
+use rollhouse_policy::{Builtin, DenseNet, MAX_NET_BYTES, Model, Sampling};
+use rollhouse_wire::{BadPolicyRef, PolicyRef};
 
+use super::ConnectArgs;
 use crate::failure::{Failure, Status};
 
 /// A policy, and how it draws actions.
 #[derive(Debug, Args)]
 pub(crate) struct PolicyArgs {
-    /// Policy that chooses the actions: random, noop, or a file of a dense net (FILE.safetensors)
+    /// Policy that chooses the actions: random, noop, a file of a net (FILE.safetensors), or with --connect one of
+    /// `rollhouse policy ls` (NAME or NAME@VERSION)
     #[arg(long, value_name = "NAME", default_value_t = PolicyName::Builtin(Builtin::Random))]
     pub(crate) policy: PolicyName,
     /// Take the likeliest action of a net instead of one that is drawn
@@ -29,40 +32,55 @@ pub(crate) struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// Returns the model: reads its file, if it is one of a file.
+    /// Returns the model that plays on this machine: reads its file, if it is one of a file.
     pub(crate) fn model(&self) -> Result<Arc<dyn Model>, Failure> {
-        let path = match &self.policy {
-            PolicyName::Builtin(_) if self.draws_otherwise() => {
-                let message = "--deterministic-policy, --temperature and --epsilon are for nets";
-                return Err(Failure::new(Status::Usage, message).hint(format_args!(
-                    "{} draws nothing from a net; name a file with --policy",
-                    self.policy
-                )));
+        let net: DenseNet = match &self.policy {
+            PolicyName::Builtin(builtin) => {
+                self.refuse_drawing()?;
+                return Ok(Arc::new(*builtin));
             }
-            PolicyName::Builtin(builtin) => return Ok(Arc::new(*builtin)),
-            PolicyName::File(path) => path,
+            PolicyName::File(path) => net_of(path, &read(path)?)?,
+            PolicyName::OfCluster(policy) => return Err(of_no_cluster(policy)),
         };
-        let net = read_net(path)?;
-        let Sampling { deterministic, temperature, epsilon } = net.sampling();
-        let sampling = Sampling {
+        let net = match self.sampling(&net) {
+            Some(sampling) => net.with_sampling(sampling),
+            None => Ok(net),
+        };
+        Ok(Arc::new(net.map_err(|error| Failure::of(Status::Usage, &error))?))
+    }
+
+    /// Returns how a model is to draw actions, if that is asked for.
+    pub(crate) fn sampling(&self, model: &dyn Model) -> Option<Sampling> {
+        let Sampling { deterministic, temperature, epsilon } = model.sampling()?;
+        self.draws_otherwise().then(|| Sampling {
             deterministic: deterministic || self.deterministic_policy,
             temperature: self.temperature.unwrap_or(temperature),
             epsilon: self.epsilon.unwrap_or(epsilon),
-        };
-        let net = net.with_sampling(sampling).map_err(|error| Failure::of(Status::Usage, &error))?;
-        Ok(Arc::new(net))
+        })
     }
 
-    const fn draws_otherwise(&self) -> bool {
+    /// Refuses what is for nets, of a policy that is none.
+    pub(crate) fn refuse_drawing(&self) -> Result<(), Failure> {
+        if !self.draws_otherwise() {
+            return Ok(());
+        }
+        let message = "--deterministic-policy, --temperature and --epsilon are for nets";
+        Err(Failure::new(Status::Usage, message)
+            .hint(format_args!("{} draws nothing from a net; name a file with --policy", self.policy)))
+    }
+
+    /// Returns whether actions are to be drawn in another way than the policy's file says.
+    pub(crate) const fn draws_otherwise(&self) -> bool {
         self.deterministic_policy || self.temperature.is_some() || self.epsilon.is_some()
     }
 }
 
-/// The name of a policy: of a built-in one, or of a file.
+/// A policy as it is named: a built-in one, one of a file, or one that a cluster has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PolicyName {
     Builtin(Builtin),
     File(PathBuf),
+    OfCluster(PolicyRef),
 }
 
 impl PolicyName {
@@ -70,22 +88,23 @@ impl PolicyName {
     pub(crate) fn model(&self) -> Result<Arc<dyn Model>, Failure> {
         match self {
             Self::Builtin(builtin) => Ok(Arc::new(*builtin)),
-            Self::File(path) => Ok(Arc::new(read_net(path)?)),
+            Self::File(path) => Ok(Arc::new(net_of(path, &read(path)?)?)),
+            Self::OfCluster(policy) => Err(of_no_cluster(policy)),
         }
     }
 }
 
 impl FromStr for PolicyName {
-    type Err = UnknownPolicy;
+    type Err = BadPolicyRef;
 
-    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        match name.parse() {
-            Ok(builtin) => Ok(Self::Builtin(builtin)),
-            Err(_) if Path::new(name).extension().is_some_and(|ending| ending == "safetensors") => {
-                Ok(Self::File(name.into()))
-            }
-            Err(error) => Err(error),
+    fn from_str(name: &str) -> Result<Self, BadPolicyRef> {
+        if let Ok(builtin) = name.parse() {
+            return Ok(Self::Builtin(builtin));
         }
+        if Path::new(name).extension().is_some_and(|ending| ending == "safetensors") {
+            return Ok(Self::File(name.into()));
+        }
+        name.parse().map(Self::OfCluster)
     }
 }
 
@@ -94,17 +113,119 @@ impl fmt::Display for PolicyName {
         match self {
             Self::Builtin(builtin) => builtin.fmt(f),
             Self::File(path) => path.display().fmt(f),
+            Self::OfCluster(policy) => policy.fmt(f),
         }
     }
 }
 
-fn read_net(path: &Path) -> Result<DenseNet, Failure> {
-    let bytes = read_regular(path, MAX_NET_BYTES).map_err(|error| {
+/// Reads the file of a policy.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    read_regular(path, MAX_NET_BYTES).map_err(|error| {
         Failure::new(Status::Usage, format_args!("policy {} cannot be read: {error}", path.display()))
-    })?;
-    let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    DenseNet::of_bytes(&name, &bytes).map_err(|error| {
+    })
+}
+
+/// Returns the net of a file's bytes, under the file's name without its ending.
+pub(crate) fn net_of(path: &Path, bytes: &[u8]) -> Result<DenseNet, Failure> {
+    DenseNet::of_bytes(&stem(path), bytes).map_err(|error| {
         let failure = Failure::of(Status::Usage, &error);
         Failure::new(Status::Usage, format_args!("policy {}: {}", path.display(), failure.message()))
     })
+}
+
+/// Returns the name of a file without its ending.
+pub(crate) fn stem(path: &Path) -> String {
+    path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+}
+
+fn of_no_cluster(policy: &PolicyRef) -> Failure {
+    let message =
+        format_args!("policy `{policy}` is neither built in nor a file, and plays here on no cluster");
+    Failure::new(Status::Usage, message).hint(
+        "built in are random and noop, a file ends in .safetensors; nodes play a cluster's policies: rollout --connect URL",
+    )
+}
+
+/// The arguments of `rollhouse policy`.
+#[derive(Debug, Args)]
+pub(crate) struct PoliciesArgs {
+    #[command(subcommand)]
+    pub(crate) what: PoliciesWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoliciesWhat {
+    /// Store a file as the next version of a policy; a file that it has already stays the version that it is
+    Put(PolicyPutArgs),
+    /// List policies with their versions
+    Ls(PolicyLsArgs),
+    /// Show a version of a policy, or its newest
+    Show(PolicyShowArgs),
+    /// Remove a version of a policy, or all; lanes that play by it go on
+    Rm(PolicyRmArgs),
+    /// Write the file of a version of a policy, or of its newest
+    Export(PolicyExportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyPutArgs {
+    /// The policy's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: PolicyRef,
+    /// The file of its weights, see docs/policies.md
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyLsArgs {
+    /// Only versions of this policy
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyShowArgs {
+    /// The policy: NAME or NAME@VERSION
+    #[arg(value_name = "POLICY")]
+    pub(crate) policy: PolicyRef,
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyRmArgs {
+    /// The policy: NAME@VERSION, or NAME with --all
+    #[arg(value_name = "POLICY")]
+    pub(crate) policy: PolicyRef,
+    /// Remove all its versions
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyExportArgs {
+    /// The policy: NAME or NAME@VERSION
+    #[arg(value_name = "POLICY")]
+    pub(crate) policy: PolicyRef,
+    /// The file to write; one that is there is not replaced
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
 }

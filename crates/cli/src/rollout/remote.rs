@@ -14,14 +14,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
-use rollhouse_client::{Cluster, RequestError};
+use rollhouse_client::{Cluster, FetchedPolicy, RequestError};
 use rollhouse_core::{AutoresetMode, Goal, RecordRule, RunId, StepColumns};
 use rollhouse_node::{ProgressSnapshot, Rollout};
-use rollhouse_policy::Builtin;
-use rollhouse_wire::{Collect, EndCause, LaneSettings, OpenPool, PoolOpened, PoolStatus, Spread};
+use rollhouse_policy::{Builtin, Sampling, model_of};
+use rollhouse_wire::{
+    Collect, EndCause, LaneSettings, OpenPool, POLICY_NAME_RULE, PolicyRef, PoolOpened, PoolStatus, Spread,
+    is_policy_name,
+};
 
 use super::summary::RolloutSummary;
 use super::{goal, seed_or_drawn};
+use crate::args::policy::{net_of, read, stem};
 use crate::args::{Object, PolicyName, RolloutArgs};
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
@@ -32,17 +36,13 @@ use crate::signals;
 
 pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failure> {
     let goal = goal(args)?;
-    let PolicyName::Builtin(policy) = args.policy.policy else {
-        let message = "a cluster's nodes have no files of nets, and a cluster is named";
-        return Err(
-            Failure::new(Status::Usage, message).hint("without --connect the net plays on this machine")
-        );
-    };
     let seed = seed_or_drawn(args.seed);
     let asked = signals::ending()?;
+    let chosen = Chosen::of(args)?;
     let cluster = connect(&args.data.cluster)?;
     let pool = cluster.new_pool_id().map_err(|error| request_failure(&error))?;
-    let open = request(pool, args, policy, goal, seed);
+    let collect = Collect { leased: !args.detach, ..chosen.collect(&cluster, args, seed, goal)? };
+    let open = request(pool, args, collect);
     let began = Instant::now();
     let opened = cluster.open_collecting(open).map_err(|error| request_failure(&error))?;
     if args.detach {
@@ -54,10 +54,76 @@ pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
     Outcome { run: pool, opened, played, stored, took }.conclude(args, seed, out)
 }
 
-fn request(pool: RunId, args: &RolloutArgs, policy: Builtin, goal: Goal, seed: u64) -> OpenPool {
+/// The policy by which nodes are to play, before the cluster is asked.
+enum Chosen {
+    Builtin(Builtin),
+    /// A file, which the cluster is given first, under its name.
+    File(String, Vec<u8>, Option<Sampling>),
+    OfCluster(PolicyRef),
+}
+
+impl Chosen {
+    fn of(args: &RolloutArgs) -> Result<Self, Failure> {
+        match &args.policy.policy {
+            PolicyName::Builtin(policy) => {
+                args.policy.refuse_drawing()?;
+                Ok(Self::Builtin(*policy))
+            }
+            PolicyName::File(path) => {
+                let (name, file) = (stem(path), read(path)?);
+                if !is_policy_name(&name) {
+                    let message = format_args!(
+                        "{} would be policy `{name}`, and a policy's name has {POLICY_NAME_RULE}",
+                        path.display()
+                    );
+                    return Err(Failure::new(Status::Usage, message)
+                        .hint("`rollhouse policy put NAME FILE` stores it under another name"));
+                }
+                let sampling = args.policy.sampling(&net_of(path, &file)?);
+                Ok(Self::File(name, file, sampling))
+            }
+            PolicyName::OfCluster(policy) => Ok(Self::OfCluster(policy.clone())),
+        }
+    }
+
+    /// Returns what nodes are to be asked for. Stores a file, and looks a policy up that is to draw otherwise than it says.
+    fn collect(
+        self,
+        cluster: &Cluster,
+        args: &RolloutArgs,
+        seed: u64,
+        goal: Goal,
+    ) -> Result<Collect, Failure> {
+        let failed = |error: RequestError| request_failure(&error);
+        match self {
+            Self::Builtin(policy) => Ok(Collect::new(policy.name(), seed, goal)),
+            Self::File(name, file, sampling) => {
+                let put = cluster.put_policy(&name, None, file.into()).map_err(failed)?;
+                let version = Some(put.version);
+                if !put.known {
+                    let policy = PolicyRef { name: name.clone(), version };
+                    say(&format!("stored as policy {policy} of the cluster"));
+                }
+                Ok(Collect { version, sampling, ..Collect::new(name, seed, goal) })
+            }
+            Self::OfCluster(PolicyRef { name, version }) if args.policy.draws_otherwise() => {
+                let FetchedPolicy { info, file } = cluster.fetch_policy(&name, version).map_err(failed)?;
+                let model = model_of(&name, info.policy.version, None, &file);
+                let model = model.map_err(|error| Failure::of(Status::Usage, &error))?;
+                let sampling = args.policy.sampling(&*model);
+                let version = Some(info.policy.version);
+                Ok(Collect { version, sampling, ..Collect::new(name, seed, goal) })
+            }
+            Self::OfCluster(PolicyRef { name, version }) => {
+                Ok(Collect { version, ..Collect::new(name, seed, goal) })
+            }
+        }
+    }
+}
+
+fn request(pool: RunId, args: &RolloutArgs, collect: Collect) -> OpenPool {
     // As on one machine: every lane takes a step in every batch.
-    let (autoreset, seeds) = Rollout::modes(args.env.source(), AutoresetMode::SameStep, seed);
-    let collect = Collect { policy: policy.name().to_owned(), seed, goal, leased: !args.detach };
+    let (autoreset, seeds) = Rollout::modes(args.env.source(), AutoresetMode::SameStep, collect.seed);
     let settings = LaneSettings {
         env: args.env.clone(),
         env_kwargs: args.python.env_kwargs.as_ref().map(json).unwrap_or_default(),

@@ -68,6 +68,7 @@ impl Nodes {
             tokens: Arc::new(TokenStore::open(folder.join("tokens")).unwrap()),
             enrolment: EnrolmentConfig::in_folder(folder),
             store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
+            policies_bytes: 1 << 20,
             archive: None,
             quic: Settings::default(),
             program: "test".to_owned(),

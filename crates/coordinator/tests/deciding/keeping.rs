@@ -12,7 +12,7 @@ use crate::deciding::stage::{POOL, Stage, asker, open_pool};
 fn rollout(leased: bool) -> OpenPool {
     let goal = Goal::Batches(u64::MAX);
     let mut open = open_pool(4);
-    open.settings.collect = Some(Collect { policy: "random".to_owned(), seed: 1, goal, leased });
+    open.settings.collect = Some(Collect { leased, ..Collect::new("random", 1, goal) });
     open
 }
 

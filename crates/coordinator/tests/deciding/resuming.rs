@@ -15,7 +15,7 @@ use crate::deciding::stage::{POOL, Stage, asker, heartbeat, open_pool};
 fn rollout(lanes: u32) -> OpenPool {
     let mut open = OpenPool { spread: Spread::Pack, ..open_pool(lanes) };
     let goal = Goal::Batches(u64::MAX);
-    open.settings.collect = Some(Collect { policy: "random".to_owned(), seed: 1, goal, leased: false });
+    open.settings.collect = Some(Collect::new("random", 1, goal));
     open
 }
 

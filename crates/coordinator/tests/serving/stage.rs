@@ -96,6 +96,7 @@ impl Stage {
                 validity: Duration::from_secs(600),
             },
             store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
+            policies_bytes: 1 << 20,
             archive: None,
             quic: Settings::default(),
             program: "coordinator under test".to_owned(),

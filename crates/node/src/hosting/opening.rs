@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rollhouse_core::{Claimant, RecordRule};
 use rollhouse_host::{EnvRequest, Holder};
+use rollhouse_policy::Model;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
     Connection, EndCause, FrameLayout, LaneSettings, OpenSession, Refusal, RefusalCode, ReplayOf,
@@ -18,7 +19,7 @@ use crate::executor::{Crew, JobError};
 use crate::learning::{asked_for, refusal};
 use crate::owned::OwnedSession;
 use crate::owned_handle::OwnedHandle;
-use crate::plan::SessionPlan;
+use crate::plan::{SessionPlan, registered};
 use crate::replay_session::ReplaySession;
 use crate::session_handle::SessionHandle;
 use crate::session_places::claimant;
@@ -39,7 +40,11 @@ impl Hosting {
         coordinator: Option<&Connection>,
     ) -> Result<SessionOpened, Refusal> {
         check_owner(open)?;
-        let wanted = self.wanted(open)?;
+        let model = match &open.settings.collect {
+            Some(collect) => Some(self.policies.model(collect, coordinator).await?),
+            None => None,
+        };
+        let wanted = self.wanted(open, model.clone())?;
         self.check_fitness(open).await?;
         let superseded = self.table().superseded(open);
         if let Some(earlier) = superseded {
@@ -55,7 +60,7 @@ impl Hosting {
         let handle = match wanted {
             Wanted::Lanes(plan) => self.make(plan, open, status.clone()).await?,
             Wanted::Learned(env) => {
-                let plan = self.learned(env, open).await?;
+                let plan = self.learned(env, open, model).await?;
                 self.make(Arc::new(plan), open, status.clone()).await?
             }
             Wanted::Replay(of) => self.make_replay(of, open, status.clone(), coordinator).await?,
@@ -78,7 +83,12 @@ impl Hosting {
     }
 
     /// Learns an env, and returns the plan of the session. What connects meanwhile shows in the table.
-    async fn learned(&self, env: EnvRequest, open: &OpenSession) -> Result<SessionPlan, Refusal> {
+    async fn learned(
+        &self,
+        env: EnvRequest,
+        open: &OpenSession,
+        model: Option<Arc<dyn Model>>,
+    ) -> Result<SessionPlan, Refusal> {
         let shown =
             |watch: &_| self.table().watch_connecting(open.session, open.incarnation, Clone::clone(watch));
         let learning = &self.learning;
@@ -94,19 +104,24 @@ impl Hosting {
             placement: (open.incarnation.term, open.incarnation.counter),
         };
         let entry = learned.entry(&watch, Some(holder)).map_err(|error| refusal(&error))?;
-        let plan = SessionPlan::with(Arc::new(entry), open, &self.settings.program)?;
+        let plan = SessionPlan::with(Arc::new(entry), open, model, &self.settings.program)?;
         Ok(plan.connecting_by(watch).giving_up_after(self.settings.deadlines))
     }
 
     /// Returns what kind of session is asked for, checked as far as possible before anything is made.
-    fn wanted(&self, open: &OpenSession) -> Result<Wanted, Refusal> {
+    fn wanted(&self, open: &OpenSession, model: Option<Arc<dyn Model>>) -> Result<Wanted, Refusal> {
         match &open.settings.replay {
             None => {
                 let LaneSettings { env, env_kwargs, deterministic, infos, .. } = &open.settings;
                 if self.learning.has(env) && self.registry.get(env).is_err() {
                     return asked_for(env, env_kwargs, *deterministic, infos).map(Wanted::Learned);
                 }
-                let plan = SessionPlan::of(open, &self.registry, &self.settings.program)?;
+                let plan = SessionPlan::with(
+                    registered(open, &self.registry)?,
+                    open,
+                    model,
+                    &self.settings.program,
+                )?;
                 Ok(Wanted::Lanes(Arc::new(plan.giving_up_after(self.settings.deadlines))))
             }
             Some(of) if (open.first_lane, open.lanes, open.pool_lanes) == (0, 1, 1) => {

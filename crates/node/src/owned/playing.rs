@@ -16,8 +16,9 @@ use rollhouse_wire::{
     StepNotes, control,
 };
 
-use super::{FrameRequest, OwnedSession, RequestFault, refusal_of, with_causes};
+use super::{FrameRequest, OwnedSession, RequestFault, refusal_of};
 use crate::answer::Sidecar;
+use crate::plan::bad_policy;
 
 /// The policy by which lanes play, and what it has played since the last answer.
 #[derive(Debug)]
@@ -53,10 +54,7 @@ impl OwnedSession {
 
     fn follow_model(&mut self, given: &PolicyGiven, file: &[u8]) -> Result<PolicyTaken, Refusal> {
         let PolicyGiven { name, version, seed, sampling } = given;
-        let bad = |error: &dyn std::error::Error| {
-            let message = format!("policy `{name}` cannot play here: {}", with_causes(error));
-            Refusal::new(RefusalCode::BadRequest, message)
-        };
+        let bad = |error: &dyn std::error::Error| bad_policy(name, error);
         let model = model_of(name, *version, *sampling, file).map_err(|error| bad(&error))?;
         let columns = model.columns(self.engine.entry().spec());
         match &mut self.played {

@@ -184,7 +184,7 @@ fn that_a_session_has_ended_and_why_is_told_only_to_who_has_its_secret() {
 fn a_session_that_plays_by_itself_takes_no_owner_and_needs_none() {
     let mut asked = open(0, 1, 8);
     let goal = Goal::Batches(1);
-    asked.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal, leased: false });
+    asked.settings.collect = Some(Collect::new("noop", 0, goal));
     let mut table = table_with(&asked);
     assert_eq!(code(table.attach(at(0), &attach(&asked), Transport::Quic)), RefusalCode::BadRequest);
     assert_eq!(table.look(at(1_000), asked.session, asked.incarnation), None);
@@ -214,7 +214,7 @@ fn open_all(table: &mut SessionTable<u32>, like: &OpenSession, first: u32) -> Ve
 /// are given back with each session.
 #[test]
 fn an_owner_who_opens_all_sessions_that_it_may_leaves_places_of_every_kind_to_others_and_admins() {
-    let collect = Collect { policy: "noop".to_owned(), seed: 0, goal: Goal::Batches(1), leased: false };
+    let collect = Collect::new("noop", 0, Goal::Batches(1));
     let plain = open(0, 1, 1);
     let (mut plays, mut shows) = (plain.clone(), plain.clone());
     plays.settings.collect = Some(collect);

@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
-from rollhouse.errors import RefusedError, ResetNeededError
+from rollhouse.errors import PolicyError, RefusedError, ResetNeededError
 from rollhouse.fragments import Rollouts, begin
 from rollhouse.native_env import (
     NativeVectorEnv,
@@ -28,6 +28,7 @@ from rollhouse.native_env import (
     make_space,
     render_metadata,
 )
+from rollhouse.policies import Policy, is_of_cluster, policy_of
 from rollhouse.pool_options import PoolOptions, Transport
 from rollhouse.recording import Recording, figures_of_pool
 from rollhouse.replay_session import ReplaySession
@@ -173,13 +174,53 @@ class Cluster:
         arguments, on any number of nodes.
 
         Args:
-            env, lanes, policy, fragment, staleness, seed, autoreset_mode: The arguments of ``rollhouse.rollouts``.
+            env, lanes, policy, fragment, staleness, seed, autoreset_mode: The arguments of ``rollhouse.rollouts``. ``policy`` may
+                be one of the cluster's too: ``"pong@3"``, or ``"pong"`` for its newest version.
             **options: Further arguments of ``make_vec``. The lanes are played over QUIC.
         """
         options["transport"] = "quic"
+        if is_of_cluster(policy):
+            policy = self.policy(policy)
         return begin(
             self.make_vec, env, lanes, policy, fragment, staleness, seed, autoreset_mode=autoreset_mode, **options
         )
+
+    def put_policy(self, name: str, policy: Any, version: int | None = None) -> int:
+        """Stores a policy at the cluster's coordinator, durably, and returns its version.
+
+        Args:
+            name: Its name there. The first who stores a policy under a name is its owner.
+            policy: What ``rollhouse.policies.policy_of`` takes: a file, its bytes, a torch module, a Stable-Baselines3 model.
+            version: Its version, above all that there are. None is the next one, or the one that has the same file.
+
+        Raises:
+            PolicyError: It is no policy that has a file.
+            RefusedError: The name is another owner's, or there is no room.
+        """
+        given = policy_of(policy)
+        if not given.file:
+            raise PolicyError(f"policy {given.name!r} has no file: nodes have it, or it is the cluster's already")
+        return self._native.put_policy(name, given.version if version is None else version, given.file)
+
+    def policies(self) -> list[dict[str, Any]]:
+        """Returns the versions of all policies, as ``rollhouse policy ls --json`` prints them."""
+        return json.loads(self._native.policies())
+
+    def policy(self, policy: str) -> Policy:
+        """Fetches a policy, ``"pong@3"``, or the newest version of ``"pong"``.
+
+        Raises:
+            ValueError: That is no name of a policy.
+            RefusedError: The cluster has none of that name and version.
+        """
+        name, version = _named(policy)
+        found, file = self._native.fetch_policy(name, version)
+        return Policy(name=name, version=found, file=file)
+
+    def remove_policy(self, policy: str) -> int:
+        """Removes a version of a policy, ``"pong@3"``, or all versions of ``"pong"``. Returns how many went. Lanes that play by it
+        go on."""
+        return self._native.remove_policy(*_named(policy))
 
     def status(self) -> dict[str, Any]:
         """Returns an overview of the cluster, as ``rollhouse status --json`` prints it."""
@@ -409,6 +450,13 @@ def connect(
     return Cluster(
         url, token=token, ca=ca, certificate=certificate, transport=transport, attach=attach, timeout=timeout
     )
+
+
+def _named(policy: str) -> tuple[str, int | None]:
+    name, at, version = policy.partition("@")
+    if not name or (at and not version.isdecimal()):
+        raise ValueError(f"{policy!r} is no name of a policy: NAME or NAME@VERSION")
+    return name, int(version) if at else None
 
 
 def _address(url: str | os.PathLike[str]) -> str:

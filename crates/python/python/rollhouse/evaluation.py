@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollhouse.fragments import Rollouts, rollouts
-from rollhouse.policies import Policy, policy_of
+from rollhouse.policies import Policy, is_of_cluster, policy_of
 
 if TYPE_CHECKING:
     from rollhouse.cluster import Cluster
@@ -67,7 +67,7 @@ def evaluate(
 
     Args:
         env: The env.
-        policies: What ``rollhouse.policies.policy_of`` takes, each.
+        policies: What ``rollhouse.policies.policy_of`` takes, each, or with ``cluster`` the name of one of its policies.
         episodes: Number of episodes of each.
         seed: The seed of the first episode.
         cluster: The cluster whose nodes play; None for this process.
@@ -82,7 +82,7 @@ def evaluate(
     begin = rollouts if cluster is None else cluster.rollouts
     scores = []
     for given in policies:
-        policy = policy_of(given)
+        policy = cluster.policy(given) if cluster is not None and is_of_cluster(given) else policy_of(given)
         # In NEXT_STEP mode a lane shows the end of its episode and nothing of the next one in the same row.
         mode = {"autoreset_mode": AutoresetMode.NEXT_STEP, **options}
         with begin(env, episodes, policy=policy, fragment=FRAGMENT, staleness=0, seed=seed, **mode) as played:

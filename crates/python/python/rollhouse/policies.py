@@ -13,6 +13,9 @@ import numpy as np
 
 from rollhouse.errors import PolicyError
 
+BUILTIN = ("random", "noop")
+"""Policies that every node has."""
+
 MAX_BYTES = 64 << 20
 """Bytes of the file of a policy that nodes take."""
 
@@ -42,6 +45,11 @@ class Policy:
             temperature = 1.0 if self.temperature is None else float(self.temperature)
             sampling = (bool(self.deterministic), temperature, float(self.epsilon or 0.0))
         return self.name, version if self.version is None else self.version, seed, sampling, self.file
+
+
+def is_of_cluster(policy: Any) -> bool:
+    """Returns whether that is the name of a policy that a cluster would have."""
+    return isinstance(policy, str) and policy not in BUILTIN and not policy.endswith(".safetensors")
 
 
 def policy_of(policy: Any, *, name: str = "policy", **drawing: Any) -> Policy:

@@ -1,6 +1,7 @@
 //! A message of every kind, as the golden files have them.
 
 mod answers;
+pub(super) mod policy_messages;
 pub(super) mod replay_messages;
 pub(super) mod requests;
 mod sidecars;
@@ -53,9 +54,11 @@ where
 /// Returns a sample of every message.
 pub(super) fn samples() -> Vec<Sample> {
     let replays = replay_messages::requests().into_iter().chain(replay_messages::others());
+    let policies = policy_messages::requests().into_iter().chain(policy_messages::others());
     requests::requests()
         .into_iter()
         .chain(replays)
+        .chain(policies)
         .chain(requests::further_requests())
         .chain(answers::answers())
         .chain(sidecars::sidecars())

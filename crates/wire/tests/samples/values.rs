@@ -159,12 +159,7 @@ pub(super) fn settings() -> LaneSettings {
         max_episode_steps: Some(200),
         seeds: SeedSchedule::PerEpisode { run_seed: 42 },
         record: RecordRule::Sample { probability: 0.25 },
-        collect: Some(Collect {
-            policy: "random".into(),
-            seed: 7,
-            goal: Goal::Episodes(1000),
-            leased: false,
-        }),
+        collect: Some(Collect::new("random", 7, Goal::Episodes(1000))),
         replay: None,
         step_columns: rollhouse_core::StepColumns::default(),
     }

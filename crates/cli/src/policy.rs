@@ -1,0 +1,153 @@
+//! `rollhouse policy`: the policies of a cluster.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+use rollhouse_client::{Cluster, FetchedPolicy};
+use rollhouse_policy::model_of;
+use rollhouse_wire::{PolicyInfo, PolicyRef};
+use serde::Serialize;
+
+use crate::args::policy::{net_of, read};
+use crate::args::{
+    PoliciesWhat, PolicyExportArgs, PolicyLsArgs, PolicyPutArgs, PolicyRmArgs, PolicyShowArgs,
+};
+use crate::connect::{connect, request_failure};
+use crate::failure::{Failure, Status};
+use crate::human::{Bytes, When, counted};
+use crate::json::PolicyObject;
+use crate::output::{Output, say};
+use crate::table::{Align, Table};
+
+pub(crate) fn run(what: &PoliciesWhat, out: &mut Output) -> Result<Status, Failure> {
+    match what {
+        PoliciesWhat::Put(args) => put(args, out),
+        PoliciesWhat::Ls(args) => ls(args, out),
+        PoliciesWhat::Show(args) => show(args, out),
+        PoliciesWhat::Rm(args) => rm(args),
+        PoliciesWhat::Export(args) => export(args),
+    }
+}
+
+fn put(args: &PolicyPutArgs, out: &mut Output) -> Result<Status, Failure> {
+    let file = read(&args.file)?;
+    // What is no net is refused before anything is sent.
+    net_of(&args.file, &file)?;
+    let cluster = connect(&args.cluster)?;
+    let PolicyRef { name, version } = &args.name;
+    let put = cluster.put_policy(name, *version, file.into()).map_err(|error| request_failure(&error))?;
+    let policy = PolicyRef { name: name.clone(), version: Some(put.version) };
+    if args.json {
+        out.json(&PutRow { name, version: put.version, known: put.known })?;
+    } else {
+        writeln!(out, "{policy}")?;
+    }
+    if put.known {
+        say(&format!("the cluster has that file as {policy} already"));
+    }
+    Ok(Status::Done)
+}
+
+fn ls(args: &PolicyLsArgs, out: &mut Output) -> Result<Status, Failure> {
+    let cluster = connect(&args.cluster)?;
+    let mut policies = cluster.policies().map_err(|error| request_failure(&error))?;
+    if let Some(name) = &args.name {
+        policies.retain(|info| info.policy.name == *name);
+    }
+    if args.json {
+        for info in &policies {
+            out.json(&PolicyObject::from(info))?;
+        }
+        return Ok(Status::Done);
+    }
+    if policies.is_empty() {
+        say("there are no policies; `rollhouse policy put NAME FILE` stores one");
+        return Ok(Status::Done);
+    }
+    let columns = [
+        ("POLICY", Align::Left),
+        ("BYTES", Align::Right),
+        ("FORMAT", Align::Left),
+        ("OWNER", Align::Left),
+        ("PUT (UTC)", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for PolicyInfo { policy, bytes, format, owner, put_ms, .. } in policies {
+        table.row(vec![
+            policy.to_string(),
+            Bytes(bytes).to_string(),
+            format,
+            owner,
+            When(put_ms).to_string(),
+        ]);
+    }
+    table.write(out)?;
+    Ok(Status::Done)
+}
+
+fn show(args: &PolicyShowArgs, out: &mut Output) -> Result<Status, Failure> {
+    let cluster = connect(&args.cluster)?;
+    let FetchedPolicy { info, file } = fetch(&cluster, &args.policy)?;
+    if args.json {
+        out.json(&PolicyObject::from(&info))?;
+        return Ok(Status::Done);
+    }
+    let model = model_of(&info.policy.name, info.policy.version, None, &file);
+    let model =
+        model.map_or_else(|error| format!("cannot be read here: {error}"), |model| model.description());
+    writeln!(out, "{}", info.policy)?;
+    writeln!(out, "  net     {model}")?;
+    writeln!(out, "  file    {}, {}", Bytes(info.bytes), info.format)?;
+    writeln!(out, "  sha256  {}", info.hash)?;
+    writeln!(out, "  owner   {}", info.owner)?;
+    writeln!(out, "  put     {} UTC", When(info.put_ms))?;
+    Ok(Status::Done)
+}
+
+fn rm(args: &PolicyRmArgs) -> Result<Status, Failure> {
+    let PolicyRef { name, version } = &args.policy;
+    match (version, args.all) {
+        (None, false) => {
+            let message = format_args!("{name} has no version, so that all would be removed");
+            return Err(Failure::new(Status::Usage, message)
+                .hint(format_args!("name one, as {name}@0, or give --all")));
+        }
+        (Some(_), true) => {
+            let message = format_args!("{} is one version, and --all removes all", args.policy);
+            return Err(Failure::new(Status::Usage, message));
+        }
+        _ => {}
+    }
+    let cluster = connect(&args.cluster)?;
+    let removed = cluster.remove_policy(name, *version).map_err(|error| request_failure(&error))?;
+    say(&format!("removed {} of {name}, {}", counted(removed.versions, "version"), Bytes(removed.bytes)));
+    Ok(Status::Done)
+}
+
+fn export(args: &PolicyExportArgs) -> Result<Status, Failure> {
+    let cluster = connect(&args.cluster)?;
+    let FetchedPolicy { info, file } = fetch(&cluster, &args.policy)?;
+    let path = &args.output;
+    let written = OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut to| {
+        to.write_all(&file)?;
+        to.sync_all()
+    });
+    written.map_err(|error| {
+        Failure::new(Status::Failed, format_args!("{} cannot be written: {error}", path.display()))
+    })?;
+    say(&format!("wrote {} to {}, {}", info.policy, path.display(), Bytes(info.bytes)));
+    Ok(Status::Done)
+}
+
+fn fetch(cluster: &Cluster, policy: &PolicyRef) -> Result<FetchedPolicy, Failure> {
+    cluster.fetch_policy(&policy.name, policy.version).map_err(|error| request_failure(&error))
+}
+
+/// The output of `put --json`; the field names are part of the interface.
+#[derive(Serialize)]
+struct PutRow<'a> {
+    name: &'a str,
+    version: u64,
+    /// Whether the cluster had the file as this version.
+    known: bool,
+}
