@@ -176,7 +176,7 @@ def test_what_is_no_policy_is_refused_by_name():
 
 def test_a_cluster_refuses_what_is_no_policy_as_this_process_does(cluster_url: str):
     with rollhouse.connect(cluster_url) as cluster:
-        for policy, message in [("greedy", "unknown policy `greedy`"), (b"nothing", "none of safetensors")]:
+        for policy, message in [("greedy", "there is no policy `greedy`"), (b"nothing", "none of safetensors")]:
             with pytest.raises(rollhouse.errors.PolicyError, match=message):
                 cluster.rollouts("CartPole-v1", 2, policy=policy)
         rollouts = cluster.rollouts("CartPole-v1", 2, policy=_net(), fragment=8)

@@ -211,10 +211,15 @@ class Cluster:
 
         Raises:
             ValueError: That is no name of a policy.
-            RefusedError: The cluster has none of that name and version.
+            PolicyError: The cluster has none of that name and version.
         """
         name, version = _named(policy)
-        found, file = self._native.fetch_policy(name, version)
+        try:
+            found, file = self._native.fetch_policy(name, version)
+        except RefusedError as error:
+            if error.code != "not_found":
+                raise
+            raise PolicyError(str(error)) from None
         return Policy(name=name, version=found, file=file)
 
     def remove_policy(self, policy: str) -> int:

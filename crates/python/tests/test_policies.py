@@ -1,0 +1,57 @@
+"""Policies of a cluster: stored once, and played by their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rollhouse
+from rollhouse.errors import PolicyError, RefusedError
+from rollhouse.policies import net_file
+
+
+def _net(lean: float) -> dict[str, np.ndarray]:
+    weights = np.array([[0, 0, -lean, -lean], [0, 0, lean, lean]], np.float32)
+    return {"policy.0.weight": weights, "policy.0.bias": np.zeros(2, np.float32)}
+
+
+def test_a_policy_of_a_cluster_plays_by_its_name_what_its_file_plays_here(cluster_url: str, tmp_path: Path):
+    path = tmp_path / "lean.safetensors"
+    path.write_bytes(net_file(_net(2.0)))
+    with rollhouse.connect(cluster_url) as cluster:
+        assert cluster.put_policy("lean", _net(-2.0)) == 0
+        assert cluster.put_policy("lean", path) == 1
+        assert cluster.put_policy("lean", _net(2.0)) == 1, "it is there"
+        versions = [(policy["name"], policy["version"]) for policy in cluster.policies() if policy["name"] == "lean"]
+        assert versions == [("lean", 0), ("lean", 1)]
+        assert cluster.policy("lean").file == path.read_bytes() and cluster.policy("lean@0").version == 0
+        with (
+            cluster.rollouts("CartPole-v1", 6, policy="lean", fragment=40, seed=3) as there,
+            rollhouse.rollouts("CartPole-v1", 6, policy=path, fragment=40, seed=3) as here,
+        ):
+            ours, theirs = here.next(), there.next()
+        np.testing.assert_array_equal(ours.observations, theirs.observations)
+        assert (theirs.versions == 1).all()
+        good, bad = rollhouse.evaluate("CartPole-v1", ["lean@1", "lean@0"], episodes=4, cluster=cluster)
+        assert good.mean > bad.mean
+        assert cluster.remove_policy("lean@0") == 1 and cluster.remove_policy("lean") == 1
+        with pytest.raises(PolicyError, match="there is no policy `lean`"):
+            cluster.policy("lean")
+
+
+def test_what_cannot_be_stored_is_refused_by_name(cluster_url: str):
+    with rollhouse.connect(cluster_url) as cluster:
+        with pytest.raises(PolicyError, match="'random' has no file"):
+            cluster.put_policy("mine", "random")
+        with pytest.raises(RefusedError, match="is no name of a policy"):
+            cluster.put_policy("a/b", _net(1.0))
+        with pytest.raises(RefusedError, match="`noop` is a built-in policy"):
+            cluster.put_policy("noop", _net(1.0))
+        with pytest.raises(RefusedError, match="neither a file of safetensors nor of ONNX"):
+            cluster.put_policy("mine", b"\xff" * 100)
+        with pytest.raises(ValueError, match="NAME or NAME@VERSION"):
+            cluster.policy("lean@newest")
+        with pytest.raises(PolicyError, match="there is no policy `lean@7`"):
+            cluster.rollouts("CartPole-v1", 2, policy="lean@7")
