@@ -15,8 +15,11 @@ use crate::error::StepError;
 
 pub use self::episodes::PlayedEpisode;
 use self::episodes::Tally;
+pub use self::serving::MAX_EPISODE_STEPS;
+use self::serving::{Order, Played, Serving};
 
 mod episodes;
+mod serving;
 
 /// Fragments that a policy plays, one after the other.
 ///
@@ -31,7 +34,7 @@ mod episodes;
 #[derive(Debug)]
 pub struct Rollouts {
     orders: Option<SyncSender<Order>>,
-    played: Receiver<Result<Box<Fragment>, RolloutsError>>,
+    played: Receiver<Played>,
     thread: Option<JoinHandle<()>>,
     columns: FragmentColumns,
     lanes: usize,
@@ -42,6 +45,29 @@ pub struct Rollouts {
     returned: Vec<Arc<Fragment>>,
     tally: Tally,
     version: u64,
+    starts: Starts,
+}
+
+/// How episodes begin that are played to their ends, and those before the first step.
+#[derive(Debug, Clone, Copy)]
+struct Starts {
+    seed: u64,
+    group: usize,
+    /// Whether a fragment has one whole episode of each lane.
+    whole: bool,
+    /// Number of fragments of such episodes so far.
+    begun: u64,
+}
+
+impl Starts {
+    /// Returns the next reset of so many lanes: those of a group have one seed, and each group another than all before.
+    fn next(&mut self, lanes: usize) -> Reset {
+        let groups = lanes.div_ceil(self.group) as u64;
+        let first = self.seed.wrapping_add(self.begun.wrapping_mul(groups));
+        self.begun += 1;
+        let seed = |lane: usize| Some(first.wrapping_add((lane / self.group) as u64));
+        Reset { seeds: (0..lanes).map(seed).collect(), ..Reset::default() }
+    }
 }
 
 /// What is to be played, and by which policy.
@@ -51,8 +77,13 @@ pub struct RolloutsOptions {
     pub steps: usize,
     /// Number of fragments under way while one is learned from, at most [`MAX_STALENESS`].
     pub staleness: usize,
-    /// The seed of lane 0; lane `i` has `seed + i`.
+    /// The seed of the first group of lanes; the next one has `seed + 1`.
     pub seed: u64,
+    /// Number of neighbours that begin alike, which divides the lanes: 1 for none.
+    pub group: usize,
+    /// Whether each fragment has one episode of each lane, from its beginning to its end, however long it takes: `steps` are then
+    /// played at a time. Its groups go on from the seeds of the fragment before. Else episodes go on from fragment to fragment.
+    pub whole: bool,
     /// The policy, with the seed of what is random about it.
     pub policy: PolicyGiven,
     /// The policy's file; empty for a built-in one.
@@ -98,6 +129,19 @@ pub enum RolloutsError {
         #[source]
         error: ModelError,
     },
+    /// The lanes are no whole groups.
+    #[error("{lanes} lanes are no whole groups of {group}")]
+    Group {
+        /// Number of lanes.
+        lanes: usize,
+        /// Number of lanes of a group.
+        group: usize,
+    },
+    /// An episode that is to be played to its end is too long.
+    #[error(
+        "an episode has more than {MAX_EPISODE_STEPS} steps, as many as are played for one batch; give the env a time limit"
+    )]
+    Long,
     /// An update notes other columns than the policy before.
     #[error("an update notes other step columns than the policy that it is to follow")]
     Columns,
@@ -125,11 +169,11 @@ pub enum RolloutsError {
 
 /// Lanes that can be played.
 pub trait PlayedLanes: Send + 'static {
-    /// Begins the first episodes, lane `i` from seed `seed + i`.
+    /// Begins episodes.
     ///
     /// # Errors
     /// The lanes could not be reset.
-    fn begin(&mut self, seed: u64) -> Result<(), RolloutsError>;
+    fn begin(&mut self, reset: &Reset) -> Result<(), RolloutsError>;
 
     /// Has them play by a policy from now on. Returns the columns of their fragments.
     ///
@@ -150,28 +194,30 @@ pub trait PlayedLanes: Send + 'static {
     fn end(self);
 }
 
-enum Order {
-    Play(Box<Fragment>),
-    Follow(Box<PolicyGiven>, Bytes, SyncSender<Result<FragmentColumns, RolloutsError>>),
-}
-
 impl Rollouts {
     /// Begins episodes in these lanes, and has them play. Blocks until all have the policy.
     ///
     /// # Errors
     /// See [`RolloutsError`].
     pub fn begin(mut lanes: impl PlayedLanes, options: RolloutsOptions) -> Result<Self, RolloutsError> {
-        let RolloutsOptions { steps, staleness, seed, policy, file } = options;
+        let RolloutsOptions { steps, staleness, seed, group, whole, policy, file } = options;
+        let (count, version) = (lanes.lanes(), policy.version);
         within("steps", steps, 1..=MAX_FRAGMENT_STEPS)?;
         within("staleness", staleness, 0..=MAX_STALENESS)?;
-        lanes.begin(seed)?;
+        if group == 0 || count % group != 0 {
+            return Err(RolloutsError::Group { lanes: count, group });
+        }
+        let mut starts = Starts { seed, group, whole, begun: 0 };
+        if !whole {
+            lanes.begin(&starts.next(count))?;
+        }
         let columns = lanes.follow(&policy, file)?;
-        let (count, version) = (lanes.lanes(), policy.version);
         let (orders, taken) = sync_channel(staleness + 2);
         let (send, played) = sync_channel(staleness + 1);
         // Task: player of rollouts
         let thread = std::thread::Builder::new().name("rollhouse-play".to_owned());
-        let thread = thread.spawn(move || serve(lanes, &taken, &send)).map_err(RolloutsError::Thread)?;
+        let serving = Serving { lanes, columns: columns.clone(), steps, at: 0 };
+        let thread = thread.spawn(move || serving.serve(&taken, &send)).map_err(RolloutsError::Thread)?;
         Ok(Self {
             orders: Some(orders),
             played,
@@ -184,6 +230,7 @@ impl Rollouts {
             returned: Vec::new(),
             tally: Tally::new(count),
             version,
+            starts,
         })
     }
 
@@ -215,7 +262,9 @@ impl Rollouts {
         while self.under_way < self.staleness {
             self.order()?;
         }
-        self.returned.push(Arc::clone(&fragment));
+        if !self.starts.whole {
+            self.returned.push(Arc::clone(&fragment));
+        }
         let (episodes, lost) = self.tally.take(&fragment);
         Ok(Some(PlayedBatch { fragment, episodes, lost }))
     }
@@ -238,6 +287,12 @@ impl Rollouts {
 
     /// Asks for another fragment.
     fn order(&mut self) -> Result<(), RolloutsError> {
+        if self.starts.whole {
+            let reset = self.starts.next(self.lanes);
+            self.send(Order::PlayEpisodes(Box::new(reset)))?;
+            self.under_way += 1;
+            return Ok(());
+        }
         let free = self.returned.iter().position(|returned| Arc::strong_count(returned) == 1);
         let free = free.and_then(|at| Arc::try_unwrap(self.returned.swap_remove(at)).ok());
         // Those that somebody keeps are his now.
@@ -288,33 +343,6 @@ impl Update {
     }
 }
 
-/// Carries orders out, until there are none, nobody takes what is played, or lanes cannot be played.
-fn serve(
-    mut lanes: impl PlayedLanes,
-    orders: &Receiver<Order>,
-    played: &SyncSender<Result<Box<Fragment>, RolloutsError>>,
-) {
-    let mut at = 0;
-    while let Ok(order) = orders.recv() {
-        match order {
-            Order::Play(mut fragment) => {
-                let done = lanes.play(at, &mut fragment);
-                at += fragment.steps() as u64;
-                let failed = done.is_err();
-                if played.send(done.map(|()| fragment)).is_err() || failed {
-                    break;
-                }
-            }
-            Order::Follow(policy, file, answer) => {
-                let followed = lanes.follow(&policy, file);
-                // Nobody may wait for it.
-                let _told = answer.send(followed);
-            }
-        }
-    }
-    lanes.end();
-}
-
 /// Lanes of this process, and the policy that plays them.
 #[derive(Debug)]
 pub struct EmbeddedLanes {
@@ -330,9 +358,8 @@ impl EmbeddedLanes {
 }
 
 impl PlayedLanes for EmbeddedLanes {
-    fn begin(&mut self, seed: u64) -> Result<(), RolloutsError> {
-        let lanes = self.engine.lanes();
-        self.engine.reset(&Reset::seeded(seed, lanes)).map_err(PlayError::Step)?;
+    fn begin(&mut self, reset: &Reset) -> Result<(), RolloutsError> {
+        self.engine.reset(reset).map_err(PlayError::Step)?;
         Ok(())
     }
 
@@ -373,9 +400,8 @@ impl PlayedLanes for EmbeddedLanes {
 }
 
 impl PlayedLanes for Pool {
-    fn begin(&mut self, seed: u64) -> Result<(), RolloutsError> {
-        let lanes = self.lanes();
-        self.reset(&Reset::seeded(seed, lanes))?;
+    fn begin(&mut self, reset: &Reset) -> Result<(), RolloutsError> {
+        self.reset(reset)?;
         Ok(())
     }
 

@@ -44,7 +44,7 @@ fn policy(version: u64) -> PolicyGiven {
 }
 
 fn options(steps: usize, staleness: usize) -> RolloutsOptions {
-    RolloutsOptions { steps, staleness, seed: 3, policy: policy(1), file: leaning() }
+    RolloutsOptions { steps, staleness, seed: 3, group: 1, whole: false, policy: policy(1), file: leaning() }
 }
 
 fn embedded(autoreset: AutoresetMode) -> EmbeddedLanes {

@@ -252,7 +252,7 @@ impl Fragment {
         }
     }
 
-    const fn rows(&self) -> usize {
+    pub(crate) const fn rows(&self) -> usize {
         self.steps * self.lanes
     }
 }
@@ -284,7 +284,7 @@ impl Finals {
 }
 
 /// Returns some of the `of` parts of a column, which are of one length.
-fn part(column: &ColumnData, of: usize, parts: Range<usize>) -> ColumnRef<'_> {
+pub(crate) fn part(column: &ColumnData, of: usize, parts: Range<usize>) -> ColumnRef<'_> {
     let elements = column.len() / of;
     column.as_ref().slice(parts.start * elements, parts.end * elements)
 }

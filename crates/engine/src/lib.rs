@@ -41,6 +41,7 @@ mod first_done;
 mod flags;
 mod fragment;
 mod fragment_part;
+mod fragment_whole;
 mod glance;
 mod lane_access;
 mod lane_words;

@@ -44,6 +44,8 @@ keywords! {
         steps: usize,
         staleness: usize,
         seed: u64,
+        group: usize,
+        whole: bool,
         policy: GivenPolicy,
     }
 }
@@ -57,9 +59,9 @@ impl NativeRollouts {
     #[new]
     #[pyo3(signature = (lanes, **keywords))]
     fn new(py: Python<'_>, lanes: Py<NativeLanes>, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let Playing { steps, staleness, seed, policy } = Playing::of(keywords)?;
+        let Playing { steps, staleness, seed, group, whole, policy } = Playing::of(keywords)?;
         let (policy, file) = given(policy);
-        let options = RolloutsOptions { steps, staleness, seed, policy, file };
+        let options = RolloutsOptions { steps, staleness, seed, group, whole, policy, file };
         let taken = lanes.get().take_lanes(py)?;
         let begun = py.detach(|| match taken {
             Lanes::Engine(engine, _) => Rollouts::begin(EmbeddedLanes::new(*engine), options),
@@ -269,7 +271,7 @@ fn of_rollouts(py: Python<'_>, error: &RolloutsError) -> PyErr {
         RolloutsError::Pool(error) => of_step(py, error),
         RolloutsError::Play(PlayError::Step(error)) => of_step(py, &error.clone().into()),
         RolloutsError::Play(PlayError::Act(error)) => exception(py, "PolicyError", error.to_string()),
-        RolloutsError::Options { .. } | RolloutsError::Version { .. } => {
+        RolloutsError::Options { .. } | RolloutsError::Version { .. } | RolloutsError::Group { .. } => {
             PyValueError::new_err(error.to_string())
         }
         RolloutsError::Ended => exception(py, "ClosedError", error.to_string()),

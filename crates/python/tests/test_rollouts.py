@@ -196,3 +196,52 @@ def test_an_update_that_cannot_play_leaves_the_policy_before_at_work():
             rollouts.update(_net(), version=0)
         assert rollouts.update(_net(2), version=9) == 9
         assert (rollouts.next().versions == 9).all()
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+def test_complete_episodes_are_those_of_gymnasium_from_their_seeds_to_their_ends(mode: str):
+    with rollhouse.rollouts(
+        "CartPole-v1", 6, policy=_net(), fragment=16, seed=20, complete_episodes=True, autoreset_mode=mode
+    ) as rollouts:
+        batches = [rollouts.next() for _ in range(3)]
+    env = gymnasium.make("CartPole-v1")
+    for number, batch in enumerate(batches):
+        lengths = batch.valid.sum(0)
+        assert batch.rewards.shape[0] == lengths.max() and len(batch.episodes) == 6
+        for lane in range(6):
+            observation, _ = env.reset(seed=20 + 6 * number + lane)
+            for step in range(lengths[lane]):
+                np.testing.assert_allclose(batch.observations[step, lane], observation, atol=1e-5)
+                observation, reward, terminated, truncated, _ = env.step(int(batch.actions[step, lane]))
+                assert batch.rewards[step, lane] == reward and batch.terminations[step, lane] == terminated
+            assert (terminated or truncated) and not batch.valid[lengths[lane] :, lane].any()
+            last = batch.observations[lengths[lane], lane]
+            if mode == "SameStep":
+                (at,) = np.nonzero(batch.final_lanes == lane)
+                last = batch.final_observations[at[0]]
+            np.testing.assert_allclose(last, observation, atol=1e-5)
+
+
+def test_lanes_of_a_group_begin_alike_and_play_on_by_themselves():
+    arguments = dict(policy=_net(), fragment=32, seed=4, group=4, complete_episodes=True)
+    with rollhouse.rollouts("CartPole-v1", 8, **arguments) as rollouts:
+        first, second = rollouts.next(), rollouts.next()
+    starts = np.concatenate([first.observations[0], second.observations[0]]).reshape(4, 4, 4)
+    assert (starts == starts[:, :1]).all() and len(np.unique(starts[:, 0], axis=0)) == 4
+    assert len(np.unique(first.actions[:, :4], axis=1).T) > 1, "what is drawn differs"
+    with pytest.raises(ValueError, match="8 lanes are no whole groups of 3"):
+        rollhouse.rollouts("CartPole-v1", 8, group=3)
+
+
+def test_a_cluster_plays_the_same_complete_episodes(cluster_url: str):
+    arguments = dict(policy=_net(), fragment=20, seed=4, group=2, complete_episodes=True, staleness=0)
+    with (
+        rollhouse.connect(cluster_url) as cluster,
+        cluster.rollouts("CartPole-v1", 6, **arguments) as there,
+        rollhouse.rollouts("CartPole-v1", 6, **arguments) as here,
+    ):
+        for _ in range(3):
+            ours, theirs = here.next(), there.next()
+            for name in ("observations", "actions", "rewards", "valid", "log_probs", "final_observations"):
+                np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
+            assert ours.episodes == theirs.episodes

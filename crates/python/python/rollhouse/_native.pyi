@@ -170,7 +170,15 @@ class NativeRollouts:
     """Fragments that a policy plays in lanes, which are the rollouts' from then on."""
 
     def __new__(
-        cls, lanes: NativeLanes, *, steps: int, staleness: int, seed: int, policy: _GivenPolicy
+        cls,
+        lanes: NativeLanes,
+        *,
+        steps: int,
+        staleness: int,
+        seed: int,
+        group: int,
+        whole: bool,
+        policy: _GivenPolicy,
     ) -> NativeRollouts: ...
     def next(self, timeout: float) -> dict[str, Any]: ...
     def update(self, policy: _GivenPolicy) -> NativeUpdate: ...

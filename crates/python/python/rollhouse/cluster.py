@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
 from rollhouse.errors import PolicyError, RefusedError, ResetNeededError
-from rollhouse.fragments import Rollouts, begin
+from rollhouse.fragments import Playing, Rollouts, begin
 from rollhouse.native_env import (
     NativeVectorEnv,
     action_converter,
@@ -167,6 +167,8 @@ class Cluster:
         fragment: int = 128,
         staleness: int = 1,
         seed: int = 0,
+        group: int = 1,
+        complete_episodes: bool = False,
         autoreset_mode: Mode = AutoresetMode.SAME_STEP,
         **options: Any,
     ) -> Rollouts:
@@ -174,16 +176,17 @@ class Cluster:
         arguments, on any number of nodes.
 
         Args:
-            env, lanes, policy, fragment, staleness, seed, autoreset_mode: The arguments of ``rollhouse.rollouts``. ``policy`` may
-                be one of the cluster's too: ``"pong@3"``, or ``"pong"`` for its newest version.
+            env, lanes, policy, fragment, staleness, seed, group, complete_episodes, autoreset_mode: The arguments of
+                ``rollhouse.rollouts``. ``policy`` may be one of the cluster's too: ``"pong@3"``, or ``"pong"`` for its newest version.
             **options: Further arguments of ``make_vec``. The lanes are played over QUIC.
         """
         options["transport"] = "quic"
         if is_of_cluster(policy):
             policy = self.policy(policy)
-        return begin(
-            self.make_vec, env, lanes, policy, fragment, staleness, seed, autoreset_mode=autoreset_mode, **options
+        playing = Playing(
+            fragment=fragment, staleness=staleness, seed=seed, group=group, complete_episodes=complete_episodes
         )
+        return begin(self.make_vec, env, lanes, policy, playing, autoreset_mode=autoreset_mode, **options)
 
     def put_policy(self, name: str, policy: Any, version: int | None = None) -> int:
         """Stores a policy at the cluster's coordinator, durably, and returns its version.

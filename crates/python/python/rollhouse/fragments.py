@@ -117,6 +117,17 @@ def _batch(raw: dict[str, Any]) -> Batch:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Playing:
+    """What is played: arguments of ``rollouts``, which says what they mean."""
+
+    fragment: int = 128
+    staleness: int = 1
+    seed: int = 0
+    group: int = 1
+    complete_episodes: bool = False
+
+
 class Rollouts:
     """Batches that a policy plays, one after the other: an iterator, and an async iterator.
 
@@ -128,12 +139,17 @@ class Rollouts:
         envs: The vector env whose lanes they are.
     """
 
-    def __init__(self, envs: NativeVectorEnv, *, policy: Any, fragment: int, staleness: int, seed: int):
+    def __init__(self, envs: NativeVectorEnv, policy: Any, playing: Playing):
         self.envs = envs
-        self._seed = seed
-        chosen = policy_of(policy)
+        self._seed = playing.seed
         self._native = _native.NativeRollouts(
-            envs._native, steps=fragment, staleness=staleness, seed=seed, policy=chosen._given(0, seed)
+            envs._native,
+            steps=playing.fragment,
+            staleness=playing.staleness,
+            seed=playing.seed,
+            group=playing.group,
+            whole=playing.complete_episodes,
+            policy=policy_of(policy)._given(0, playing.seed),
         )
 
     @property
@@ -203,6 +219,8 @@ def rollouts(
     fragment: int = 128,
     staleness: int = 1,
     seed: int = 0,
+    group: int = 1,
+    complete_episodes: bool = False,
     autoreset_mode: Mode = AutoresetMode.SAME_STEP,
     **options: Any,
 ) -> Rollouts:
@@ -215,29 +233,31 @@ def rollouts(
         fragment: Number of steps in a batch, T.
         staleness: Number of batches that are played while one is learned from.
         seed: The seed of lane 0, and lane i has ``seed + i``; what is drawn depends on it, too.
+        group: Number of neighbours that have the same seed, and so begin alike; it divides ``lanes``. The next group has the seed that
+            comes next.
+        complete_episodes: Whether each batch has one episode of each lane, from its beginning to its end: T is then the length of
+            the longest, and ``valid`` is False behind the end of a shorter one. Lanes are reset for each batch, to seeds that
+            go on from those of the batch before, so that short episodes count no more than long ones; ``fragment`` steps are played
+            at a time, and those behind the last end are thrown away. Else episodes go on from batch to batch.
         autoreset_mode: The rule by which the next episode begins. In SAME_STEP no row is lost to that.
         **options: Further arguments of ``make_vec``.
     """
     from rollhouse.embedded import make_vec
 
-    return begin(make_vec, env, lanes, policy, fragment, staleness, seed, autoreset_mode=autoreset_mode, **options)
+    playing = Playing(
+        fragment=fragment, staleness=staleness, seed=seed, group=group, complete_episodes=complete_episodes
+    )
+    return begin(make_vec, env, lanes, policy, playing, autoreset_mode=autoreset_mode, **options)
 
 
 def begin(
-    make: Callable[..., Any],
-    env: str,
-    lanes: int,
-    policy: Any,
-    fragment: int,
-    staleness: int,
-    seed: int,
-    **options: Any,
+    make: Callable[..., Any], env: str, lanes: int, policy: Any, playing: Playing, **options: Any
 ) -> Rollouts:
     """Makes lanes, and begins rollouts of them. If they cannot begin, the lanes end."""
     options.setdefault("step_columns", STEP_COLUMNS)
     envs = make(env, lanes, **options)
     try:
-        return Rollouts(envs, policy=policy, fragment=fragment, staleness=staleness, seed=seed)
+        return Rollouts(envs, policy, playing)
     except BaseException:
         envs.close()
         raise
