@@ -232,6 +232,8 @@ fn cluster(page: &mut Page, folder: &Path, data: &Path, at: &dyn Fn(&str) -> Str
     page.command(data, 2, &format!("policy put cart {net} {connect}"));
     page.command(data, 2, &format!("policy ls {connect}"));
     page.command(data, 2, &format!("policy show cart {connect}"));
+    let line = "policy compare random cart --env CartPole-v1 --episodes 4";
+    page.command(data, 2, &format!("{line} {connect}"));
     let line = format!("rollout {connect} --env CartPole-v1 --lanes 2 --steps 1000000000000 --detach");
     let going = page.command(data, 1, &line).remove(0);
     let line = format!("sessions {connect}");

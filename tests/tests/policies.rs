@@ -112,7 +112,7 @@ fn what_is_no_net_for_the_env_is_refused_before_anything_is_written() {
         "temperature 0; it is above 0",
     );
     named("--env CartPole-v1 --epsilon 0.5", "are for nets");
-    named("--env CartPole-v1 --policy greedy", "policy `greedy` is neither built in nor a file");
+    named("--env CartPole-v1 --policy greedy", "`greedy` is neither a built-in policy nor a file");
     named("--env CartPole-v1 --policy pong@latest", "is NAME or NAME@VERSION");
 }
 
@@ -174,4 +174,24 @@ fn policies_of_a_cluster_have_versions_that_survive_its_coordinator() {
     refused("policy put random balance.safetensors", 2, "cannot be read");
     refused(&format!("policy put noop {}", net.display()), 2, "`noop` is a built-in policy");
     drop(node);
+}
+
+#[test]
+fn two_policies_are_compared_on_the_same_episodes_and_the_better_one_is_named() {
+    let files = Folder::new();
+    let net = balances(&files);
+    let line = |episodes: u32| {
+        format!("policy compare random {} --env CartPole-v1 --episodes {episodes} --seed 3", net.display())
+    };
+    let compared = &json_lines(files.path(), &format!("{} --json", line(40)))[0];
+    assert_eq!((&compared["pairs"], &compared["policies"][0]["lost"]), (&json!(40), &json!(0)));
+    assert!(compared["low"].as_f64().unwrap() > 50.0, "{compared}");
+    assert_eq!(compared, &json_lines(files.path(), &format!("{} --json", line(40)))[0], "the same seed");
+    let shown = succeed(files.path(), &line(40));
+    assert!(shown.contains("is better than random"), "{shown}");
+    assert!(!files.path().join("replays").exists(), "nothing is recorded");
+    let alike = succeed(files.path(), "policy compare noop noop --env CartPole-v1 --episodes 5 --seed 3");
+    assert!(alike.contains("noop is not clearly other than noop"), "{alike}");
+    let done = run(files.path(), "policy compare random pong@3 --env CartPole-v1");
+    assert!(done.code == Some(2) && done.stderr.contains("no cluster is named"), "{}", done.stderr);
 }

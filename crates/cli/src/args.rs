@@ -40,8 +40,8 @@ pub(crate) use help::command;
 pub(crate) use play::PlayArgs;
 pub(crate) use plugin::{PluginArgs, PluginWorkerArgs};
 pub(crate) use policy::{
-    PoliciesArgs, PoliciesWhat, PolicyArgs, PolicyExportArgs, PolicyLsArgs, PolicyName, PolicyPutArgs,
-    PolicyRmArgs, PolicyShowArgs,
+    PoliciesArgs, PoliciesWhat, PolicyArgs, PolicyCompareArgs, PolicyExportArgs, PolicyLsArgs, PolicyName,
+    PolicyPutArgs, PolicyRmArgs, PolicyShowArgs,
 };
 pub(crate) use python::{HostingArgs, Object, PythonArgs};
 pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};

@@ -1,5 +1,7 @@
 //! `rollhouse policy`: the policies of a cluster.
 
+mod compare;
+
 use std::fs::OpenOptions;
 use std::io::Write;
 
@@ -26,6 +28,7 @@ pub(crate) fn run(what: &PoliciesWhat, out: &mut Output) -> Result<Status, Failu
         PoliciesWhat::Show(args) => show(args, out),
         PoliciesWhat::Rm(args) => rm(args),
         PoliciesWhat::Export(args) => export(args),
+        PoliciesWhat::Compare(args) => compare::run(args, out),
     }
 }
 

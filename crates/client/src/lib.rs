@@ -33,6 +33,7 @@ mod commander;
 mod commands;
 mod driver;
 mod error;
+mod evaluation;
 mod first_done;
 mod in_memory;
 mod inquiry;
@@ -71,6 +72,7 @@ pub use carrier::{Carrier, Line, LinkAnswer, LinkLost, NoMemory, OfferedMemory, 
 pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT, MAX_LISTED, ask_again, run_named};
 pub use driver::Look;
 pub use error::{ConnectError, MethodError, OpenError, RequestError, StepError, Unanswered};
+pub use evaluation::{Difference, first_episodes};
 pub use first_done::Receiving;
 pub use inquiry::Inquiry;
 pub use log::LaneFlags;

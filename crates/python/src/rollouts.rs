@@ -8,7 +8,8 @@ use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rollhouse_client::{
-    EmbeddedLanes, PlayedBatch, PlayedEpisode, Rollouts, RolloutsError, RolloutsOptions, StepError, Update,
+    Difference, EmbeddedLanes, PlayedBatch, PlayedEpisode, Rollouts, RolloutsError, RolloutsOptions,
+    StepError, Update,
 };
 use rollhouse_core::{ColumnRef, ColumnSpec, DType, Role};
 use rollhouse_engine::{Fragment, FragmentColumns, PlayError};
@@ -116,6 +117,17 @@ impl NativeRollouts {
         py.detach(|| drop(inner));
         Ok(())
     }
+}
+
+/// Returns what the first returns have beyond the second: mean, low and high ends, and pairs; None of fewer than two pairs. NaN
+/// stands for an episode that was lost.
+#[pyfunction]
+pub(crate) fn difference(better: Vec<f64>, than: Vec<f64>) -> Option<(f64, f64, f64, usize)> {
+    let ended = |returns: Vec<f64>| -> Vec<Option<f64>> {
+        returns.into_iter().map(|of| Some(of).filter(|of| !of.is_nan())).collect()
+    };
+    let Difference { mean, low, high, pairs } = Difference::of(&ended(better), &ended(than))?;
+    Some((mean, low, high, pairs))
 }
 
 #[pymethods]

@@ -55,3 +55,16 @@ def test_an_episode_whose_lane_is_lost_is_no_zero():
         rollhouse.evaluate("CartPole-v1", ["random"], episodes=0)
     with pytest.raises(rollhouse.errors.PolicyError, match="greedy"):
         rollhouse.evaluate("CartPole-v1", ["greedy"])
+
+
+def test_a_score_is_compared_with_another_of_the_same_episodes():
+    leaning, random = rollhouse.evaluate("CartPole-v1", [_leaning(1.0), "random"], episodes=40, seed=2)
+    difference = leaning.over(random)
+    assert difference.pairs == 40 and difference.low > 0 and difference.mean == pytest.approx(leaning.mean - random.mean)
+    back = random.over(leaning)
+    assert back.mean == pytest.approx(-difference.mean) and back.high < 0
+    (few,) = rollhouse.evaluate("CartPole-v1", ["random"], episodes=1)
+    with pytest.raises(ValueError, match="fewer than two"):
+        few.over(few)
+    with pytest.raises(ValueError, match="which are not the same"):
+        few.over(random)

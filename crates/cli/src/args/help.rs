@@ -130,6 +130,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("rollhouse policy ls", "rollhouse policy ls"),
     ("rollhouse policy show", "rollhouse policy show pong@3"),
     ("rollhouse policy rm", "rollhouse policy rm pong@3"),
+    ("rollhouse policy compare", "rollhouse policy compare pong@3 pong@4 --env Pong-v0 --episodes 200"),
     ("rollhouse policy export", "rollhouse policy export pong@3 -o pong.safetensors"),
     ("rollhouse store", "rollhouse store export --all --to s3://recordings/2026"),
     ("rollhouse store export", "rollhouse store export --all --to s3://recordings/2026"),

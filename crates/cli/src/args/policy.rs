@@ -6,11 +6,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use rollhouse_core::read_regular;
+use rollhouse_core::{EnvId, read_regular};
 use rollhouse_policy::{Builtin, DenseNet, MAX_NET_BYTES, Model, Sampling};
 use rollhouse_wire::{BadPolicyRef, PolicyRef};
 
-use super::ConnectArgs;
+use super::{ConnectArgs, PluginArgs, PythonArgs, number};
 use crate::failure::{Failure, Status};
 
 /// A policy, and how it draws actions.
@@ -138,11 +138,10 @@ pub(crate) fn stem(path: &Path) -> String {
     path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }
 
-fn of_no_cluster(policy: &PolicyRef) -> Failure {
-    let message =
-        format_args!("policy `{policy}` is neither built in nor a file, and plays here on no cluster");
+pub(crate) fn of_no_cluster(policy: &PolicyRef) -> Failure {
+    let message = format_args!("`{policy}` is neither a built-in policy nor a file, and no cluster is named");
     Failure::new(Status::Usage, message).hint(
-        "built in are random and noop, a file ends in .safetensors; nodes play a cluster's policies: rollout --connect URL",
+        "built in are random and noop, a file ends in .safetensors; with --connect URL it is one of the cluster's",
     )
 }
 
@@ -165,6 +164,8 @@ pub(crate) enum PoliciesWhat {
     Rm(PolicyRmArgs),
     /// Write the file of a version of a policy, or of its newest
     Export(PolicyExportArgs),
+    /// Have two policies play the same episodes, and say which is better; with --connect on a cluster's nodes
+    Compare(PolicyCompareArgs),
 }
 
 #[derive(Debug, Args)]
@@ -229,3 +230,34 @@ pub(crate) struct PolicyExportArgs {
     #[command(flatten)]
     pub(crate) cluster: ConnectArgs,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyCompareArgs {
+    /// The policy to compare with: random, noop, a file, or with --connect NAME or NAME@VERSION
+    #[arg(value_name = "POLICY")]
+    pub(crate) first: PolicyName,
+    /// The policy that may be better
+    #[arg(value_name = "OTHER")]
+    pub(crate) second: PolicyName,
+    /// Environment to play: one of `rollhouse envs`, gymnasium:ID, or package.module:Class in Python
+    #[arg(long, value_name = "ID")]
+    pub(crate) env: EnvId,
+    /// Number of episodes of each, side by side
+    #[arg(long, value_name = "E", default_value_t = 100, value_parser = number::whole::<u32, 2, { MAX_COMPARED as u64 }>)]
+    pub(crate) episodes: u32,
+    /// Seed of the first episode and of everything random; the same seed gives the same episodes [default: drawn and shown]
+    #[arg(long, value_name = "S", value_parser = number::any::<u64>)]
+    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
+    #[command(flatten)]
+    pub(crate) python: PythonArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Most episodes that are compared: each is a lane.
+const MAX_COMPARED: u32 = 65_536;

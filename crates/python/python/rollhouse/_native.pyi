@@ -30,6 +30,9 @@ def load_plugin(path: str | os.PathLike[str], trusted: bool, command: list[str] 
 def check_render_size(width: int, height: int) -> None:
     """Raises ``OptionsError`` unless an image can have that size."""
 
+def difference(better: list[float], than: list[float]) -> tuple[float, float, float, int] | None:
+    """What the first returns have beyond the second, NaN standing for a lost episode: mean, low and high ends, pairs."""
+
 def env_spec(id: str) -> dict[str, Any]:
     """What an env of this process says of itself.
 

@@ -10,11 +10,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from rollhouse import _native
 from rollhouse.fragments import Rollouts, rollouts
 from rollhouse.policies import Policy, is_of_cluster, policy_of
 
 if TYPE_CHECKING:
     from rollhouse.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What one policy has beyond another on the same episodes.
+
+    Attributes:
+        mean: The mean of the differences of their returns.
+        low, high: The ends of the interval in which the mean of all such episodes lies with 95 %.
+        pairs: Number of episodes that came to their end under both.
+    """
+
+    mean: float
+    low: float
+    high: float
+    pairs: int
 
 
 @dataclass(frozen=True)
@@ -41,6 +58,19 @@ class Score:
         """The mean return of the episodes that ended; NaN if none has."""
         ended = self.returns[~np.isnan(self.returns)]
         return float(ended.mean()) if len(ended) else math.nan
+
+    def over(self, other: Score) -> Difference:
+        """Returns what this policy has beyond another one that played the same episodes, as ``rollhouse policy compare`` does.
+
+        Raises:
+            ValueError: They played other numbers of episodes, or fewer than two came to their end under both.
+        """
+        if len(self.returns) != len(other.returns):
+            raise ValueError(f"{len(self.returns)} and {len(other.returns)} episodes, which are not the same")
+        difference = _native.difference(self.returns.tolist(), other.returns.tolist())
+        if difference is None:
+            raise ValueError("fewer than two episodes came to their end under both policies")
+        return Difference(*difference)
 
     @property
     def spread(self) -> float:
