@@ -82,8 +82,8 @@ pub use pool_session::{PoolSession, Way};
 pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
 pub use replay::{AsyncReplay, Replay};
 pub use rollouts::{
-    EmbeddedLanes, MAX_EPISODE_STEPS, MAX_FRAGMENT_STEPS, MAX_STALENESS, PlayedBatch, PlayedEpisode,
-    PlayedLanes, Rollouts, RolloutsError, RolloutsOptions, Update,
+    EmbeddedLanes, MAX_EPISODE_STEPS, MAX_EPISODES_BYTES, MAX_FRAGMENT_STEPS, MAX_STALENESS, PlayedBatch,
+    PlayedEpisode, PlayedLanes, Rollouts, RolloutsError, RolloutsOptions, Update,
 };
 pub use session::{
     Answered, COORDINATOR_AWAY, Gone, NoPlace, OnLoss, PLACE_WITHIN, Recipe, RequestBody, Session,

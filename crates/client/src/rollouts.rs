@@ -15,7 +15,7 @@ use crate::error::StepError;
 
 pub use self::episodes::PlayedEpisode;
 use self::episodes::Tally;
-pub use self::serving::MAX_EPISODE_STEPS;
+pub use self::serving::{MAX_EPISODE_STEPS, MAX_EPISODES_BYTES};
 use self::serving::{Order, Played, Serving};
 
 mod episodes;
@@ -137,11 +137,17 @@ pub enum RolloutsError {
         /// Number of lanes of a group.
         group: usize,
     },
-    /// An episode that is to be played to its end is too long.
+    /// Episodes that are to be played to their ends are too long.
     #[error(
-        "an episode has more than {MAX_EPISODE_STEPS} steps, as many as are played for one batch; give the env a time limit"
+        "whole episodes are not over after {steps} steps and {bytes} bytes; one batch has at most {MAX_EPISODE_STEPS} and \
+         {MAX_EPISODES_BYTES}: give the env a time limit, or take fewer lanes"
     )]
-    Long,
+    Long {
+        /// Steps of each lane so far.
+        steps: usize,
+        /// Bytes of all lanes so far.
+        bytes: usize,
+    },
     /// An update notes other columns than the policy before.
     #[error("an update notes other step columns than the policy that it is to follow")]
     Columns,

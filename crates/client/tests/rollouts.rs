@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_client::{
-    EmbeddedLanes, PlayedBatch, PlayedLanes, Pool, PoolRequest, Rollouts, RolloutsError, RolloutsOptions,
-    StepError, Transport,
+    EmbeddedLanes, MAX_EPISODE_STEPS, PlayedBatch, PlayedLanes, Pool, PoolRequest, Rollouts, RolloutsError,
+    RolloutsOptions, StepError, Transport,
 };
 use rollhouse_core::{AutoresetMode, ColumnRef};
 use rollhouse_engine::{Engine, EngineConfig, Fragment, Reset};
 use rollhouse_env::Registry;
+use rollhouse_policy::Sampling;
 use rollhouse_wire::{PolicyGiven, Spread};
 
 use crate::nodes::Nodes;
@@ -285,4 +286,20 @@ fn a_batch_that_somebody_keeps_is_never_written_again() {
     let later: Vec<Arc<Fragment>> = (0..6).map(|_| next(&mut rollouts).fragment).collect();
     assert_eq!(before, contents(&kept.fragment));
     assert!(later.windows(2).all(|pair| contents(&pair[0]) != contents(&pair[1])));
+}
+
+#[test]
+fn episodes_that_do_not_end_are_not_played_for_ever() {
+    let env = Registry::builtin().get("CartPole-v1").unwrap();
+    let config = EngineConfig { max_episode_steps: Some(0), ..EngineConfig::new(1) };
+    let lanes = EmbeddedLanes::new(Engine::new(&env, config, None).unwrap());
+    // It balances, and nothing else ends an episode.
+    let sampling = Some(Sampling { deterministic: true, ..Sampling::default() });
+    let policy = PolicyGiven { sampling, ..policy(1) };
+    let file = net([0.0, 0.0, 0.0, 0.0, 0.4, 1.2, 12.0, 4.0], [0.0, 0.0]);
+    let options = RolloutsOptions { whole: true, policy, file, ..options(4096, 0) };
+    let mut rollouts = Rollouts::begin(lanes, options).unwrap();
+    let refused = rollouts.next(PATIENCE).map(drop).unwrap_err();
+    assert!(matches!(refused, RolloutsError::Long { steps: MAX_EPISODE_STEPS, .. }), "{refused}");
+    assert!(matches!(rollouts.next(PATIENCE), Err(RolloutsError::Ended)));
 }

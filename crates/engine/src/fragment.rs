@@ -90,6 +90,13 @@ impl Fragment {
         self.room
     }
 
+    /// Returns the bytes that it takes, but for last observations.
+    pub fn bytes(&self) -> usize {
+        let columns = self.obs.iter().chain(&self.infos).chain(&self.notes).chain([&self.actions]);
+        let of_columns: usize = columns.map(|column| column.as_ref().bytes().len()).sum();
+        of_columns + self.rewards.len() * (size_of::<f64>() + size_of::<u64>() + FLAGS)
+    }
+
     /// Returns an observation column: steps + 1 frames.
     ///
     /// # Panics
@@ -282,6 +289,9 @@ impl Finals {
         self.obs.iter_mut().for_each(ColumnData::clear);
     }
 }
+
+/// Flags of a row: terminated, truncated, reset and lost.
+const FLAGS: usize = 4;
 
 /// Returns some of the `of` parts of a column, which are of one length.
 pub(crate) fn part(column: &ColumnData, of: usize, parts: Range<usize>) -> ColumnRef<'_> {

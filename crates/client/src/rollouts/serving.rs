@@ -63,8 +63,9 @@ impl<L: PlayedLanes> Serving<L> {
         let (mut ended, mut all) = (vec![false; lanes], false);
         while !all {
             let steps: usize = parts.iter().map(Fragment::steps).sum();
-            if steps >= MAX_EPISODE_STEPS {
-                return Err(RolloutsError::Long);
+            let bytes: usize = parts.iter().map(Fragment::bytes).sum();
+            if steps >= MAX_EPISODE_STEPS || bytes >= MAX_EPISODES_BYTES {
+                return Err(RolloutsError::Long { steps, bytes });
             }
             let mut fragment = Fragment::new(&self.columns, lanes, self.steps);
             self.play(&mut fragment)?;
@@ -77,5 +78,8 @@ impl<L: PlayedLanes> Serving<L> {
     }
 }
 
-/// Steps of an episode that is played to its end.
+/// Steps of an episode that is played to its end, for one batch of such.
 pub const MAX_EPISODE_STEPS: usize = 65_536;
+
+/// Bytes of all lanes' episodes of one batch; as much again is needed while they are put together.
+pub const MAX_EPISODES_BYTES: usize = 4 << 30;
