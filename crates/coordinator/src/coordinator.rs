@@ -146,9 +146,7 @@ impl Coordinator {
         let dir = config.data.join(STORE);
         let store = Store::open_with(Arc::new(RealDisk), &dir, config.store, archive);
         let store = store.map_err(CoordinatorError::Store)?;
-        let dir = config.data.join(POLICIES);
-        let policies = PolicyShelf::open(Arc::new(RealDisk), &dir, config.policies_bytes);
-        let policies = policies.map_err(|error| CoordinatorError::Policies(dir, error))?;
+        let policies = open_policies(&config)?;
         let (term, boot) = (data.term(), drawn_boot()?);
         let own = SeenTerm { term, boot };
         let roster = Roster::read(&RealDisk, &config.data);
@@ -339,6 +337,12 @@ async fn run(
         Err(_) if ended == Ended::Asked => Ended::CutOff,
         _ => ended,
     }
+}
+
+fn open_policies(config: &CoordinatorConfig) -> Result<PolicyShelf, CoordinatorError> {
+    let dir = config.data.join(POLICIES);
+    let policies = PolicyShelf::open(Arc::new(RealDisk), &dir, config.policies_bytes);
+    policies.map_err(|error| CoordinatorError::Policies(dir, error))
 }
 
 /// Draws the number that tells this start from any other. It is not 0, which stands for none.

@@ -49,7 +49,7 @@ impl Fitness {
         let condition = Condition {
             certificate: validity
                 .map(|validity| (validity, i64::try_from(now.as_secs()).unwrap_or(i64::MAX))),
-            failing: failing.map(|error| crate::owned::with_causes(&error)),
+            failing: failing.map(|error| crate::causes::with_causes(&error)),
             waits: self.when_full == Some(WhenFull::BackPressure),
             held: shipping.as_ref().is_some_and(|shipping| shipping.held),
             unshipped: shipping.and_then(|shipping| shipping.failing).map(|why| why.to_string()),

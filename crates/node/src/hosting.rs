@@ -49,14 +49,11 @@ pub(crate) struct Hosting {
     /// The spool's recorder; `None` if nothing is recorded here.
     recorder: Option<Arc<Recorder>>,
     supervision: Arc<Supervision>,
-    registry: Arc<Registry>,
-    /// The envs that the node learns.
-    learning: Learning,
+    /// What lanes are made of.
+    stock: Stock,
     /// The threads that wait for processes.
     apart: Apart,
     settings: HostingSettings,
-    /// The policies by which lanes play.
-    policies: Policies,
     /// The shares of those who are connected.
     places: Places,
     fitness: Fitness,
@@ -65,6 +62,17 @@ pub(crate) struct Hosting {
     /// How eagerly the data thread polls between two requests.
     pub(crate) eagerness: Eagerness,
     began: Instant,
+}
+
+/// What lanes are made of.
+#[derive(Debug)]
+struct Stock {
+    /// The envs that the node knows beforehand.
+    registry: Arc<Registry>,
+    /// The envs that it learns.
+    learning: Learning,
+    /// The policies by which lanes play.
+    policies: Policies,
 }
 
 /// What heartbeats tell beside the table.
@@ -163,10 +171,8 @@ impl Hosting {
             figures,
             recorder: fitness.recorder.clone(),
             supervision,
-            registry,
-            learning,
+            stock: Stock { registry, learning, policies: Policies::new() },
             apart,
-            policies: Policies::new(),
             places: Places::new(settings.connections),
             settings,
             fitness,

@@ -23,7 +23,7 @@ use rollhouse_wire::limits::MAX_CONTROL_BYTES;
 use rollhouse_wire::{InfoSettings, Refusal, RefusalCode};
 use tokio::sync::{OnceCell, oneshot};
 
-use crate::owned::with_causes;
+use crate::causes::with_causes;
 
 /// The envs that a node learns.
 #[derive(Debug)]

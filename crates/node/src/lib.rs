@@ -54,6 +54,7 @@ mod answer;
 mod attach_socket;
 mod attaching;
 mod cancel;
+mod causes;
 mod cluster_config;
 mod cluster_node;
 mod command_stream;

@@ -249,7 +249,7 @@ impl Link {
             }
             Err(error) => {
                 renewal.handle(since_1970(), RenewalEvent::Failed);
-                self.teller.renewal_failed(&crate::owned::with_causes(&error));
+                self.teller.renewal_failed(&crate::causes::with_causes(&error));
                 None
             }
         }
@@ -343,7 +343,7 @@ impl Link {
                 Some(LinkEvent::Connected)
             }
             CallResult::Dialled(Err(error)) => {
-                self.teller.away(&crate::owned::with_causes(&error));
+                self.teller.away(&crate::causes::with_causes(&error));
                 Some(match error {
                     DialError::PortClosed { .. } => LinkEvent::PortClosed,
                     _ => LinkEvent::Lost,

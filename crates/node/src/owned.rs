@@ -39,6 +39,7 @@ use tracing::field::display;
 use tracing::{Span, debug};
 
 use crate::Cancel;
+use crate::causes::with_causes;
 use crate::commands;
 use crate::executor::Crew;
 use crate::live::{Camera, Live};
@@ -404,18 +405,6 @@ fn refusal_of(error: &StepError) -> Refusal {
         }
         _ => Refusal::new(RefusalCode::BadRequest, error.to_string()),
     }
-}
-
-/// Returns an error with its causes, in one sentence.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use rollhouse_replay::{BeginError, Beside, PolicyInfo, Recorder, RunHeader, RunR
 use rollhouse_wire::{FrameLayout, Incarnation, LaneSettings, OpenSession, Refusal, RefusalCode, Standing};
 
 use crate::Rollout;
+use crate::causes::with_causes;
 use crate::deadlines::Deadlines;
-use crate::owned::with_causes;
 use crate::session_places::claimant;
 
 /// A session as the coordinator asked for it, with its env found and everything checked that this node needs.

@@ -475,7 +475,7 @@ impl Drop for WatcherPlace {
 fn make_seeker(registry: &Arc<Registry>, episode: &Arc<Episode>) -> Result<Box<Seeker<'static>>, Refusal> {
     let made = Seeker::shared(Arc::clone(registry), Arc::clone(episode), &SeekBounds::default());
     made.map(Box::new).map_err(|error: RecomputeError| {
-        let message = format!("{}: {}", episode.info.name, crate::owned::with_causes(&error));
+        let message = format!("{}: {}", episode.info.name, crate::causes::with_causes(&error));
         Refusal::new(RefusalCode::BadRequest, message)
     })
 }
@@ -483,7 +483,7 @@ fn make_seeker(registry: &Arc<Registry>, episode: &Arc<Episode>) -> Result<Box<S
 /// Seeks a step, and refuses one that does not come out as it was recorded.
 fn find(seeker: &mut Seeker<'static>, step: u64) -> Result<Found, Refusal> {
     let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
-    let played = seeker.seek(step).map_err(|error| internal(crate::owned::with_causes(&error)))?;
+    let played = seeker.seek(step).map_err(|error| internal(crate::causes::with_causes(&error)))?;
     let recomputed = seeker.episode().steps.is_none();
     if let Some(found) = seeker.divergence().filter(|found| recomputed && found.from <= step) {
         let message = format!(

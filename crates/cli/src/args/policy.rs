@@ -165,7 +165,7 @@ pub(crate) enum PoliciesWhat {
     /// Write the file of a version of a policy, or of its newest
     Export(PolicyExportArgs),
     /// Have two policies play the same episodes, and say which is better; with --connect on a cluster's nodes
-    Compare(PolicyCompareArgs),
+    Compare(Box<PolicyCompareArgs>),
 }
 
 #[derive(Debug, Args)]

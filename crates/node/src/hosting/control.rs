@@ -163,7 +163,7 @@ fn gone_by(exit: &Exit, asked: EndCause) -> Gone {
     let (cause, detail) = match exit {
         Exit::Finished(_) => (EndCause::Finished, String::new()),
         Exit::Cancelled(_) => (asked, String::new()),
-        Exit::Failed(error) => (EndCause::Failed, crate::owned::with_causes(error)),
+        Exit::Failed(error) => (EndCause::Failed, crate::causes::with_causes(error)),
         Exit::Panicked(message) => (EndCause::Failed, format!("its thread panicked: {message}")),
         Exit::Hung(still) => (EndCause::Hung, format!("no progress for {} ms", still.as_millis())),
         Exit::Unwatched => return unwatched(),

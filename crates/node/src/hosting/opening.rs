@@ -41,7 +41,7 @@ impl Hosting {
     ) -> Result<SessionOpened, Refusal> {
         check_owner(open)?;
         let model = match &open.settings.collect {
-            Some(collect) => Some(self.policies.model(collect, coordinator).await?),
+            Some(collect) => Some(self.stock.policies.model(collect, coordinator).await?),
             None => None,
         };
         let wanted = self.wanted(open, model.clone())?;
@@ -91,7 +91,7 @@ impl Hosting {
     ) -> Result<SessionPlan, Refusal> {
         let shown =
             |watch: &_| self.table().watch_connecting(open.session, open.incarnation, Clone::clone(watch));
-        let learning = &self.learning;
+        let learning = &self.stock.learning;
         let asked = learning.ask(env);
         shown(&asked.connecting);
         let learned = learning.learn(&asked, claimant(&open.owner, open.operates)).await?;
@@ -113,11 +113,11 @@ impl Hosting {
         match &open.settings.replay {
             None => {
                 let LaneSettings { env, env_kwargs, deterministic, infos, .. } = &open.settings;
-                if self.learning.has(env) && self.registry.get(env).is_err() {
+                if self.stock.learning.has(env) && self.stock.registry.get(env).is_err() {
                     return asked_for(env, env_kwargs, *deterministic, infos).map(Wanted::Learned);
                 }
                 let plan = SessionPlan::with(
-                    registered(open, &self.registry)?,
+                    registered(open, &self.stock.registry)?,
                     open,
                     model,
                     &self.settings.program,
@@ -232,11 +232,11 @@ impl Hosting {
             return Err(internal("there is no coordinator to fetch the episode from".to_owned()));
         };
         let file = episodes::fetch(coordinator, &of).await?;
-        let (placed, registry) = ((open.session, open.incarnation), Arc::clone(&self.registry));
+        let (placed, registry) = ((open.session, open.incarnation), Arc::clone(&self.stock.registry));
         let owner = claimant(&open.owner, open.operates);
         let whose = owner.clone();
         let make = move || ReplaySession::make(placed, whose, status, registry, episodes::read(file, &of)?);
-        let late = self.registry.get(&open.settings.env).is_ok_and(|entry| entry.is_late());
+        let late = self.stock.registry.get(&open.settings.env).is_ok_and(|entry| entry.is_late());
         let session = self.made(&owner, late, make).await??;
         Ok(SessionHandle::Replay(Arc::new(session)))
     }

@@ -17,7 +17,8 @@ use rollhouse_wire::{Envelope, Refusal, RefusalCode, control};
 
 use crate::live::Camera;
 
-use super::{OwnedSession, refusal_of, with_causes};
+use super::{OwnedSession, refusal_of};
+use crate::causes::with_causes;
 
 /// Why an attachment by memory is over: its owner breaks the rules.
 #[derive(Debug)]

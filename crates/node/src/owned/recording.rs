@@ -8,7 +8,8 @@ use rollhouse_engine::Engine;
 use rollhouse_replay::{Recorder, RunRecorder};
 use rollhouse_wire::Refusal;
 
-use super::{refusal_of, with_causes};
+use super::refusal_of;
+use crate::causes::with_causes;
 use crate::plan::SessionPlan;
 
 /// The recording of a session's run, once there is something to record.
