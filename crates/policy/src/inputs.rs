@@ -46,12 +46,24 @@ impl Inputs {
         if !space.counted().is_empty() {
             return Err(ModelError::Counted);
         }
+        let inputs = Self { scaling, ..Self::all_of(space) };
+        match inputs.count {
+            count if count == wanted => Ok(inputs),
+            env => Err(ModelError::Inputs { net: wanted, env }),
+        }
+    }
+
+    /// Makes the inputs of a space without texts and sequences, as they are.
+    pub(crate) fn all_of(space: &ObservationSpace) -> Self {
         let parts: Vec<Part> = space.columns().into_iter().map(|(_, space)| Part::of(space)).collect();
         let count = parts.iter().map(Part::count).fold(0, usize::saturating_add);
-        if count != wanted {
-            return Err(ModelError::Inputs { net: wanted, env: count });
-        }
-        Ok(Self { parts, count, scaling })
+        Self { parts, count, scaling: None }
+    }
+
+    /// Returns the number of inputs.
+    #[cfg(feature = "onnx")]
+    pub(crate) const fn count(&self) -> usize {
+        self.count
     }
 
     /// Writes the inputs of `rows` rows, one after the other.
@@ -118,7 +130,7 @@ impl Part {
 }
 
 /// Copies elements of a column to the beginning of each row, as singles.
-fn copy<'a>(column: ColumnRef<'_>, elements: usize, rows: impl Iterator<Item = &'a mut [f32]>) {
+pub(crate) fn copy<'a>(column: ColumnRef<'_>, elements: usize, rows: impl Iterator<Item = &'a mut [f32]>) {
     fn each<'a, T: Copy>(
         from: &[T],
         elements: usize,

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod chooser;
 mod dense;
 mod file;
 mod given;
@@ -27,9 +28,9 @@ pub use dense::DenseLayer;
 pub use file::{MAX_NET_BYTES, NetFileError};
 pub use given::{PolicyError, model_of};
 pub use model::{Model, ModelError};
-pub use net::{DenseNet, SamplingError};
+pub use net::DenseNet;
 pub use noop::Noop;
 pub use numbers::Activation;
 pub use policy::{Act, ActError, Policy, SpaceError};
 pub use random::Random;
-pub use sampling::Sampling;
+pub use sampling::{Sampling, SamplingError};

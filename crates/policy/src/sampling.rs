@@ -4,7 +4,7 @@
 //! what is drawn for other lanes. Probabilities are computed in double precision by functions that give the same bits on
 //! every machine.
 
-use rollhouse_core::{ColumnMut, DType, Space, random_bits_keyed, random_key, split_mix64};
+use rollhouse_core::{BoxSpace, ColumnMut, DType, Space, random_bits_keyed, random_key, split_mix64};
 use rollhouse_env::sin_cos;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,34 @@ impl Default for Sampling {
     }
 }
 
+impl Sampling {
+    /// Returns it, if there can be such a drawing.
+    ///
+    /// # Errors
+    /// The temperature is not above 0, or epsilon is no probability.
+    pub(crate) fn checked(self) -> Result<Self, SamplingError> {
+        let Self { temperature, epsilon, .. } = self;
+        if !(temperature > 0.0 && temperature.is_finite()) {
+            return Err(SamplingError::Temperature(temperature));
+        }
+        if !(0.0..=1.0).contains(&epsilon) {
+            return Err(SamplingError::Epsilon(epsilon));
+        }
+        Ok(self)
+    }
+}
+
+/// Error of a [`Sampling`] that there cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum SamplingError {
+    /// The temperature is no positive number.
+    #[error("temperature {0}; it is above 0")]
+    Temperature(f64),
+    /// Epsilon is no probability.
+    #[error("epsilon {0}; it is from 0 to 1")]
+    Epsilon(f64),
+}
+
 /// Distribution over actions that the outputs of a net stand for.
 #[derive(Debug, Clone)]
 pub(crate) enum Head {
@@ -37,6 +65,21 @@ pub(crate) enum Head {
     Bernoulli(usize),
     /// Each element is a quantity.
     Gaussian(Gaussian),
+    /// Nothing is drawn: the outputs are an action.
+    #[cfg_attr(not(feature = "onnx"), expect(dead_code, reason = "files of ONNX alone give actions"))]
+    Taken(Taken),
+}
+
+/// How outputs are an action.
+#[cfg_attr(not(feature = "onnx"), expect(dead_code, reason = "files of ONNX alone give actions"))]
+#[derive(Debug, Clone)]
+pub(crate) enum Taken {
+    /// There is an output for each element: the place of its value among some, whose least and number these are.
+    Choices(Vec<(i64, usize)>),
+    /// There is an output for each value of each element, of which the greatest is taken.
+    OneHot(Vec<(i64, usize)>),
+    /// There is an output for each element, a quantity between two bounds.
+    Quantities(Vec<(f64, f64)>),
 }
 
 /// A normal distribution for each element of an action.
@@ -67,14 +110,7 @@ impl Head {
             Space::Box(of) if of.kind() == "multi_binary" && outputs == space.elements() => {
                 Self::Bernoulli(outputs)
             }
-            Space::Box(of) if of.choices => {
-                let values = of.low.iter().zip(of.high.iter());
-                Self::Categorical(
-                    values
-                        .map(|(low, high)| (low as i64, ((high - low) as usize).saturating_add(1)))
-                        .collect(),
-                )
-            }
+            Space::Box(of) if of.choices => Self::Categorical(values_of(of)),
             Space::Box(space) => Self::Gaussian(Gaussian {
                 log_std,
                 squashed,
@@ -100,12 +136,27 @@ impl Head {
         }
     }
 
+    /// Returns how an action of a space is taken as it is; `one_hot` if there is an output for each value of each element.
+    #[cfg(feature = "onnx")]
+    pub(crate) fn taken(space: &Space, one_hot: bool) -> Self {
+        let choices = |parts| Self::Taken(if one_hot { Taken::OneHot(parts) } else { Taken::Choices(parts) });
+        match space {
+            Space::Discrete(space) => choices(vec![(space.start, space.n as usize)]),
+            Space::Box(of) if of.choices => choices(values_of(of)),
+            Space::Box(of) => Self::Taken(Taken::Quantities(of.low.iter().zip(of.high.iter()).collect())),
+        }
+    }
+
     /// Returns the number of outputs of a net.
     pub(crate) fn outputs(&self) -> usize {
         match self {
             Self::Categorical(parts) => parts.iter().fold(0, |sum, (_, values)| sum.saturating_add(*values)),
             Self::Bernoulli(elements) => *elements,
             Self::Gaussian(of) => of.low.len() * if of.log_std.is_some() { 1 } else { 2 },
+            Self::Taken(Taken::OneHot(parts)) => {
+                parts.iter().fold(0, |sum, (_, values)| sum.saturating_add(*values))
+            }
+            Self::Taken(taken) => taken.elements(),
         }
     }
 
@@ -115,6 +166,18 @@ impl Head {
             Self::Categorical(parts) => parts.len(),
             Self::Bernoulli(elements) => *elements,
             Self::Gaussian(of) => of.low.len(),
+            Self::Taken(taken) => taken.elements(),
+        }
+    }
+
+    /// Returns whether outputs for one lane stand for an action. Those of which one is drawn always do.
+    pub(crate) fn has_action(&self, outputs: &[f32]) -> bool {
+        match self {
+            Self::Taken(Taken::Choices(parts)) => parts
+                .iter()
+                .zip(outputs)
+                .all(|((_, values), place)| place.fract() == 0.0 && (0.0..*values as f32).contains(place)),
+            _ => true,
         }
     }
 
@@ -124,7 +187,10 @@ impl Head {
             Self::Gaussian(of) => {
                 !of.squashed && of.low.iter().chain(&of.high).any(|bound| bound.is_finite())
             }
-            Self::Categorical(_) | Self::Bernoulli(_) => false,
+            Self::Taken(Taken::Quantities(bounds)) => {
+                bounds.iter().any(|(low, high)| low.is_finite() || high.is_finite())
+            }
+            Self::Categorical(_) | Self::Bernoulli(_) | Self::Taken(_) => false,
         }
     }
 
@@ -162,8 +228,50 @@ impl Head {
                 outputs.iter().zip(action).enumerate().map(two).sum()
             }
             Self::Gaussian(of) => of.choose(outputs, sampling, &mut words, (action, drawn)),
+            Self::Taken(taken) => {
+                taken.take(outputs, mask, (action, drawn));
+                0.0
+            }
         }
     }
+}
+
+impl Taken {
+    fn elements(&self) -> usize {
+        match self {
+            Self::Choices(parts) | Self::OneHot(parts) => parts.len(),
+            Self::Quantities(bounds) => bounds.len(),
+        }
+    }
+
+    fn take(&self, outputs: &[f32], mask: Option<&[u8]>, (action, drawn): (&mut [f64], &mut [f32])) {
+        match self {
+            Self::Choices(parts) => {
+                for (((least, _), place), action) in parts.iter().zip(outputs).zip(action) {
+                    *action = least.saturating_add(*place as i64) as f64;
+                }
+            }
+            Self::OneHot(parts) => {
+                let likeliest = Sampling { deterministic: true, ..Sampling::default() };
+                let head = Head::Categorical(parts.clone());
+                head.choose(outputs, mask, likeliest, Words::of(0, 0, 0), (action, drawn));
+            }
+            Self::Quantities(bounds) => {
+                for ((((low, high), output), action), drawn) in
+                    bounds.iter().zip(outputs).zip(action).zip(drawn)
+                {
+                    *drawn = *output;
+                    *action = f64::from(*output).max(*low).min(*high);
+                }
+            }
+        }
+    }
+}
+
+/// Returns least and number of the values of each element of a box of choices.
+fn values_of(space: &BoxSpace) -> Vec<(i64, usize)> {
+    let values = space.low.iter().zip(space.high.iter());
+    values.map(|(low, high)| (low as i64, ((high - low) as usize).saturating_add(1))).collect()
 }
 
 impl Gaussian {
