@@ -68,7 +68,10 @@ impl Player {
     /// As [`Player::new`]; they go on by the one they had.
     pub fn follow(&mut self, engine: &Engine, model: &dyn Model, run_seed: u64) -> Result<(), ModelError> {
         let next = Self::new(engine, model, run_seed)?;
-        let Self { step, stepping, lost, given_up, .. } = std::mem::replace(self, next);
+        let Self { mut policy, step, stepping, lost, given_up, .. } = std::mem::replace(self, next);
+        if let Some(memory) = policy.memory() {
+            self.policy.recall(memory);
+        }
         (self.step, self.stepping, self.lost, self.given_up) = (step, stepping, lost, given_up);
         Ok(())
     }
@@ -92,6 +95,11 @@ impl Player {
     /// Returns the lanes whose episode ended in the last step because the policy could choose no action, ascending.
     pub fn given_up(&self) -> &[u32] {
         &self.given_up
+    }
+
+    /// Returns whether what it chooses depends on what lanes have shown before in their episodes.
+    pub fn is_recurrent(&self) -> bool {
+        self.policy.is_recurrent()
     }
 
     /// Says how many steps the lanes have taken since they were reset.
@@ -214,6 +222,9 @@ impl Engine {
     pub fn act(&mut self, policy: &mut dyn Policy, step: u64) -> Result<Vec<u32>, PlayError> {
         let masked = self.entry.spec().action_mask();
         let first_lane = self.config.first_lane;
+        if policy.is_recurrent() {
+            self.tell_beginnings(policy)?;
+        }
         let (frame, actions) = self.frame_and_actions()?;
         let obs = frame.obs_columns();
         let mask = masked.and_then(|column| frame.info(column).as_u8());
@@ -234,6 +245,21 @@ impl Engine {
         let first = self.config.first_lane;
         let lanes: Vec<u32> = failed.iter().map(|lane| lane - first).collect();
         self.interrupt_lanes(&lanes, Interruption::Policy)
+    }
+
+    /// Tells a policy which lanes begin an episode with what they show: those of rows that began one, and in SAME_STEP mode
+    /// those whose episode has ended.
+    fn tell_beginnings(&mut self, policy: &mut dyn Policy) -> Result<(), StepError> {
+        let first_lane = self.config.first_lane;
+        let same_step = self.autoreset() == AutoresetMode::SameStep;
+        let frame = self.frame()?;
+        let ended = frame.terminated().iter().zip(frame.truncated()).map(|(a, b)| same_step && a | b != 0);
+        for ((lane, reset), ended) in (first_lane..).zip(frame.reset()).zip(ended) {
+            if ended || *reset != 0 {
+                policy.begin(lane);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ use rollhouse_core::{
 use rollhouse_engine::{Engine, EngineConfig, Glance, PlayError, Reset, Stats, StepError, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
-use rollhouse_policy::{Model, Policy};
+use rollhouse_policy::{Model, ModelError, Policy};
 use rollhouse_replay::{PolicyInfo, RunHeader, RunRecorder};
 use rollhouse_wire::limits::MAX_STANDING_LANES;
 use rollhouse_wire::{LaneStanding, Standing};
@@ -448,6 +448,9 @@ impl Rollout {
     /// Makes the lanes, and has them begin their first episodes. May take long.
     fn make(&self, recording: Option<&RunRecorder>, progress: &Progress) -> Result<Lanes, RolloutError> {
         let policy = self.policy.make(self.env.spec(), self.seed).map_err(RolloutError::Policy)?;
+        if self.resume.is_some() && policy.is_recurrent() {
+            return Err(RolloutError::Policy(ModelError::Unseen));
+        }
         let engine = Engine::new(&self.env, self.engine.clone(), recording);
         progress.launch(false);
         let mut engine = engine.map_err(RolloutError::Engine)?;
@@ -521,11 +524,12 @@ impl Rollout {
     }
 
     /// Returns whether it can go on elsewhere from where it stands. In other modes than SAME_STEP a lane may be between two episodes,
-    /// in a row that no lane that begins anew has.
+    /// in a row that no lane that begins anew has; and what a policy remembers of lanes does not go along.
     fn stands(&self) -> bool {
         self.engine.autoreset == AutoresetMode::SameStep
             && matches!(self.engine.schedule, SeedSchedule::PerEpisode { .. })
             && self.engine.lanes <= MAX_STANDING_LANES
+            && !self.policy.is_recurrent(self.env.spec())
     }
 
     fn is_reached(&self, batch: u64, engine: &Engine) -> bool {

@@ -15,6 +15,8 @@ mod dense;
 mod file;
 mod given;
 mod inputs;
+#[cfg_attr(not(feature = "onnx"), expect(dead_code, reason = "nets of ONNX files alone remember"))]
+mod memory;
 mod model;
 mod net;
 mod noop;
@@ -27,6 +29,7 @@ pub use builtin::{Builtin, UnknownPolicy};
 pub use dense::DenseLayer;
 pub use file::{MAX_NET_BYTES, NetFileError};
 pub use given::{PolicyError, model_of};
+pub use memory::LaneMemory;
 pub use model::{Model, ModelError};
 pub use net::DenseNet;
 pub use noop::Noop;

@@ -25,6 +25,12 @@ pub trait Model: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns whether its policies remember in an env what lanes have shown before ([`Policy::is_recurrent`]).
+    fn is_recurrent(&self, env: &EnvSpec) -> bool {
+        let _ = env;
+        false
+    }
+
     /// Returns what its policies note of each step in an env ([`Policy::notes`]), in that order.
     fn columns(&self, env: &EnvSpec) -> StepColumns {
         let _ = env;
@@ -97,4 +103,9 @@ pub enum ModelError {
         /// The epsilon that was asked for.
         epsilon: f64,
     },
+    /// The net remembers what lanes have shown, and they are in the middle of episodes of which it has seen nothing.
+    #[error(
+        "the net has a state of each lane, and cannot go on with an episode that it has not seen from its beginning"
+    )]
+    Unseen,
 }

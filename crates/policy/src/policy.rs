@@ -2,6 +2,8 @@
 
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType};
 
+use crate::LaneMemory;
+
 /// A policy, which chooses actions for a batch of lanes.
 pub trait Policy: Send {
     /// Returns the name that is recorded with every episode that the policy played.
@@ -28,6 +30,28 @@ pub trait Policy: Send {
     /// have some action of the space, which means nothing.
     fn failed(&self) -> &[u32] {
         &[]
+    }
+
+    /// Returns whether what it chooses depends on what a lane has shown before in its episode: then it has to be told of
+    /// beginnings ([`Policy::begin`]), and cannot go on with an episode whose beginning it has not seen.
+    fn is_recurrent(&self) -> bool {
+        false
+    }
+
+    /// Says that a lane, counted within the run, begins an episode with what it shows in its next request. Lanes of which
+    /// there has been no request begin one in any case.
+    fn begin(&mut self, lane: u32) {
+        let _ = lane;
+    }
+
+    /// Hands out what it remembers of lanes, of which it then knows nothing; `None` if it is not recurrent.
+    fn memory(&mut self) -> Option<LaneMemory> {
+        None
+    }
+
+    /// Takes what the policy before has remembered of lanes, and goes on with their episodes.
+    fn recall(&mut self, memory: LaneMemory) {
+        let _ = memory;
     }
 }
 

@@ -17,7 +17,7 @@ use rollhouse_core::{
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::RecordedEnvs;
-use rollhouse_policy::{Builtin, Policy};
+use rollhouse_policy::{Builtin, ModelError, Policy};
 use rollhouse_replay::{Envs, Episode, RecordKind, Recorder, SeekBounds, Seeker, SimulateError};
 use serde::Serialize;
 
@@ -246,6 +246,9 @@ impl Way {
         // One of the ways is asked for.
         let model = args.way.policy.as_ref().unwrap_or(&PolicyName::Builtin(Builtin::Random)).model()?;
         let policy = model.make(spec, seed).map_err(|error| Failure::of(Status::Usage, &error))?;
+        if policy.is_recurrent() {
+            return Err(Failure::of(Status::Usage, &ModelError::Unseen));
+        }
         Ok(Self::Policy { policy, seed })
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rollhouse_engine::{Fragment, PlayError, Player, StepError};
-use rollhouse_policy::model_of;
+use rollhouse_policy::{ModelError, model_of};
 use rollhouse_wire::limits::{MAX_FRAGMENT_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{
     BEGAN_BYTES, FragmentNotes, FrameKind, Notes, PlaySteps, PolicyGiven, PolicyTaken, Refusal, RefusalCode,
@@ -63,6 +63,10 @@ impl OwnedSession {
             }
             _ => {
                 let player = Player::new(&self.engine, &*model, *seed).map_err(|error| bad(&error))?;
+                if player.is_recurrent() {
+                    // Lanes of an owner may have to go on on another node, from what was done and without what was seen.
+                    return Err(bad(&ModelError::Unseen));
+                }
                 self.played = Some(Box::new(self.played_by(player)?));
             }
         }

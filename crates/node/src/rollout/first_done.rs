@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{ColumnData, ColumnRef, Goal, LaneState};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef, Goal, LaneState};
 use rollhouse_engine::{Engine, Received, StepError};
 use rollhouse_policy::{Act, Policy};
 
@@ -110,6 +110,9 @@ impl FirstDone {
     /// Chooses the next actions of lanes from their rows. They are sent next, but for those that are lost or done.
     fn choose(&mut self, engine: &mut Engine, policy: &mut dyn Policy, rows: &Received) -> Result<(), Ended> {
         let mask = engine.entry().spec().action_mask();
+        if policy.is_recurrent() {
+            self.tell_beginnings(engine.autoreset() == AutoresetMode::SameStep, policy, rows);
+        }
         let mut from = 0;
         while from < rows.lanes.len() {
             let to = self.alike(&rows.lanes, from);
@@ -126,6 +129,17 @@ impl FirstDone {
             }
         }
         Ok(())
+    }
+
+    /// Tells the policy which lanes begin an episode with their rows.
+    fn tell_beginnings(&self, same_step: bool, policy: &mut dyn Policy, rows: &Received) {
+        let flag = |flags: &[u8], row: usize| flags.get(row).is_some_and(|flag| *flag != 0);
+        for (row, lane) in rows.lanes.iter().enumerate() {
+            let ended = same_step && (flag(&rows.terminated, row) || flag(&rows.truncated, row));
+            if ended || flag(&rows.reset, row) {
+                policy.begin(self.first_lane + lane);
+            }
+        }
     }
 
     /// Returns the end of the row of neighbours behind a lane that have been stepped as often.
