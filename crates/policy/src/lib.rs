@@ -3,7 +3,7 @@
 //! A [`Model`] is fixed and shared; policies are made of it. A [`Policy`] fills the action rows of a run of lanes from their
 //! observations, and may note something of each. The built-in ones look at no observation: [`Random`] draws from the action
 //! space and [`Noop`] does as little as it allows. A [`DenseNet`] is read from a file of safetensors, and gives the same
-//! actions on every machine.
+//! actions on every machine. An `OnnxModel` (feature `onnx`) is any net in a file of ONNX.
 //!
 //! Not a goal: learning, and policies that live with a trainer; a trainer writes actions itself. Start
 //! reading at [`Model`], then [`Policy`].
@@ -21,6 +21,8 @@ mod model;
 mod net;
 mod noop;
 mod numbers;
+#[cfg(feature = "onnx")]
+mod onnx;
 mod policy;
 mod random;
 mod sampling;
@@ -28,12 +30,14 @@ mod sampling;
 pub use builtin::{Builtin, UnknownPolicy};
 pub use dense::DenseLayer;
 pub use file::{MAX_NET_BYTES, NetFileError};
-pub use given::{PolicyError, model_of};
+pub use given::{GivenNet, PolicyError, model_of};
 pub use memory::LaneMemory;
 pub use model::{Model, ModelError};
 pub use net::DenseNet;
 pub use noop::Noop;
 pub use numbers::Activation;
+#[cfg(feature = "onnx")]
+pub use onnx::{BindError, Cause, Computation, OnnxError, OnnxModel};
 pub use policy::{Act, ActError, Policy, SpaceError};
 pub use random::Random;
 pub use sampling::{Sampling, SamplingError};

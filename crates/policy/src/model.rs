@@ -108,4 +108,8 @@ pub enum ModelError {
         "the net has a state of each lane, and cannot go on with an episode that it has not seen from its beginning"
     )]
     Unseen,
+    /// The file of ONNX does not fit the env.
+    #[cfg(feature = "onnx")]
+    #[error(transparent)]
+    Onnx(#[from] crate::BindError),
 }

@@ -424,3 +424,14 @@ fn a_lane_whose_outputs_are_no_numbers_fails_alone() {
     policy.act(fine).unwrap();
     assert_eq!(policy.failed(), [0; 0]);
 }
+
+#[cfg(not(feature = "onnx"))]
+#[test]
+fn a_file_of_onnx_is_refused_by_the_features_name_where_it_is_not_built_in() {
+    let file = include_bytes!("onnx/refused/none.onnx");
+    let refused = rollhouse_policy::model_of("net", 0, None, file).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "the file is one of ONNX, and this program was built without the cargo feature `onnx`"
+    );
+}
