@@ -13,8 +13,12 @@ fn main() {
         git(&["rev-parse", "--short=12", "HEAD"])
     });
     println!("cargo::rustc-env=ROLLHOUSE_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
-    let known =
-        [("otlp", "CARGO_FEATURE_OTLP"), ("s3", "CARGO_FEATURE_S3"), ("viewer", "CARGO_FEATURE_VIEWER")];
+    let known = [
+        ("onnx", "CARGO_FEATURE_ONNX"),
+        ("otlp", "CARGO_FEATURE_OTLP"),
+        ("s3", "CARGO_FEATURE_S3"),
+        ("viewer", "CARGO_FEATURE_VIEWER"),
+    ];
     let chosen = known.into_iter().filter(|(_, variable)| std::env::var_os(variable).is_some());
     let chosen: Vec<&str> = chosen.map(|(feature, _)| feature).collect();
     let features = if chosen.is_empty() { "none".to_owned() } else { chosen.join(" ") };

@@ -195,3 +195,51 @@ fn two_policies_are_compared_on_the_same_episodes_and_the_better_one_is_named() 
     let done = run(files.path(), "policy compare random pong@3 --env CartPole-v1");
     assert!(done.code == Some(2) && done.stderr.contains("no cluster is named"), "{}", done.stderr);
 }
+
+/// A file of crate policy's tests.
+fn onnx(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/policy/tests/onnx").join(name);
+    path.display().to_string()
+}
+
+#[test]
+fn a_file_of_onnx_plays_with_its_value_and_log_probability_recorded_and_verified() {
+    let data = Folder::new();
+    let line = format!(
+        "rollout --env CartPole-v1 --lanes 8 --episodes 16 --seed 5 --policy {}",
+        onnx("sb3_ppo.onnx")
+    );
+    let report = &json_lines(data.path(), &format!("{line} --json"))[0];
+    assert_eq!(report["policy"], "sb3_ppo");
+    succeed(data.path(), "replay verify --all");
+    let episode = &json_lines(data.path(), "replay ls --json --limit 1")[0];
+    let id = episode["id"].as_str().unwrap();
+    let steps = json_lines(data.path(), &format!("replay export {id} --format jsonl"));
+    let noted: Vec<&Value> = steps.iter().filter_map(|step| step.get("step_columns")).collect();
+    assert!(noted.len() > 5, "{steps:?}");
+    for noted in noted {
+        assert!(noted["log_prob"].as_f64().unwrap() < 0.0 && noted["value"].is_number(), "{noted}");
+    }
+    let other = Folder::new();
+    succeed(other.path(), &format!("{line} --threads 2"));
+    assert_eq!(returns(&data), returns(&other));
+}
+
+#[test]
+fn a_file_of_onnx_that_cannot_play_is_refused_before_anything_is_written() {
+    let data = Folder::new();
+    for (line, words) in [
+        ("--env CartPole-v1 --policy refused/operator.onnx", "operator `Gamm`"),
+        (
+            "--env CartPole-v1 --policy unreal.onnx",
+            "input `obs` of shape [1, 6] is nothing that the env gives",
+        ),
+        ("--env CartPole-v1 --temperature 2 --policy sb3_ppo.onnx", "taken as they are"),
+    ] {
+        let (before, name) = line.rsplit_once(' ').unwrap();
+        let done = run(data.path(), &format!("rollout --lanes 2 --episodes 2 {before} {}", onnx(name)));
+        assert_eq!(done.code, Some(2), "{line}: {}", done.stderr);
+        assert!(done.stderr.contains(words), "{line}: {}", done.stderr);
+        assert!(!data.path().join("replays").exists());
+    }
+}

@@ -197,7 +197,8 @@ pub(crate) fn program(root: &Path) -> Result<(), Stop> {
 
 /// Builds the binary that users get.
 pub(crate) fn release(root: &Path) -> Result<PathBuf, Stop> {
-    let arguments = ["build", "--quiet", "--release", "--locked", "--package", "rollhouse-cli"];
+    let arguments =
+        ["build", "--quiet", "--release", "--locked", "--package", "rollhouse-cli", "--features", "onnx"];
     shown(&mut cargo(root, &arguments)).map_err(Stop::Failed)?;
     Ok(release_path(root))
 }

@@ -52,7 +52,7 @@ pub(crate) struct ForkArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct WayArgs {
-    /// A policy: random, noop, or a file of a dense net (FILE.safetensors)
+    /// A policy: random, noop, or a file of a net (FILE.safetensors, FILE.onnx)
     #[arg(long, value_name = "NAME")]
     pub(crate) policy: Option<PolicyName>,
     /// A file: a JSON line for each step, an action or an object that has one as `action`, as `replay export` writes

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use rollhouse_core::{EnvId, read_regular};
-use rollhouse_policy::{Builtin, DenseNet, MAX_NET_BYTES, Model, Sampling};
+use rollhouse_policy::{Builtin, GivenNet, MAX_NET_BYTES, Model, Sampling};
 use rollhouse_wire::{BadPolicyRef, PolicyRef};
 
 use super::{ConnectArgs, PluginArgs, PythonArgs, number};
@@ -16,7 +16,7 @@ use crate::failure::{Failure, Status};
 /// A policy, and how it draws actions.
 #[derive(Debug, Args)]
 pub(crate) struct PolicyArgs {
-    /// Policy that chooses the actions: random, noop, a file of a net (FILE.safetensors), or with --connect one of
+    /// Policy that chooses the actions: random, noop, a file of a net (FILE.safetensors, FILE.onnx), or with --connect one of
     /// `rollhouse policy ls` (NAME or NAME@VERSION)
     #[arg(long, value_name = "NAME", default_value_t = PolicyName::Builtin(Builtin::Random))]
     pub(crate) policy: PolicyName,
@@ -34,7 +34,7 @@ pub(crate) struct PolicyArgs {
 impl PolicyArgs {
     /// Returns the model that plays on this machine: reads its file, if it is one of a file.
     pub(crate) fn model(&self) -> Result<Arc<dyn Model>, Failure> {
-        let net: DenseNet = match &self.policy {
+        let net: GivenNet = match &self.policy {
             PolicyName::Builtin(builtin) => {
                 self.refuse_drawing()?;
                 return Ok(Arc::new(*builtin));
@@ -42,11 +42,11 @@ impl PolicyArgs {
             PolicyName::File(path) => net_of(path, &read(path)?)?,
             PolicyName::OfCluster(policy) => return Err(of_no_cluster(policy)),
         };
-        let net = match self.sampling(&net) {
+        let net = match self.sampling(net.as_model()) {
             Some(sampling) => net.with_sampling(sampling),
             None => Ok(net),
         };
-        Ok(Arc::new(net.map_err(|error| Failure::of(Status::Usage, &error))?))
+        Ok(net.map_err(|error| Failure::of(Status::Usage, &error))?.into_model())
     }
 
     /// Returns how a model is to draw actions, if that is asked for.
@@ -88,7 +88,7 @@ impl PolicyName {
     pub(crate) fn model(&self) -> Result<Arc<dyn Model>, Failure> {
         match self {
             Self::Builtin(builtin) => Ok(Arc::new(*builtin)),
-            Self::File(path) => Ok(Arc::new(net_of(path, &read(path)?)?)),
+            Self::File(path) => Ok(net_of(path, &read(path)?)?.into_model()),
             Self::OfCluster(policy) => Err(of_no_cluster(policy)),
         }
     }
@@ -101,7 +101,7 @@ impl FromStr for PolicyName {
         if let Ok(builtin) = name.parse() {
             return Ok(Self::Builtin(builtin));
         }
-        if Path::new(name).extension().is_some_and(|ending| ending == "safetensors") {
+        if Path::new(name).extension().is_some_and(|ending| ENDINGS.iter().any(|of| ending == *of)) {
             return Ok(Self::File(name.into()));
         }
         name.parse().map(Self::OfCluster)
@@ -118,6 +118,9 @@ impl fmt::Display for PolicyName {
     }
 }
 
+/// Endings of files of nets.
+const ENDINGS: [&str; 2] = ["safetensors", "onnx"];
+
 /// Reads the file of a policy.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     read_regular(path, MAX_NET_BYTES).map_err(|error| {
@@ -126,8 +129,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// Returns the net of a file's bytes, under the file's name without its ending.
-pub(crate) fn net_of(path: &Path, bytes: &[u8]) -> Result<DenseNet, Failure> {
-    DenseNet::of_bytes(&stem(path), bytes).map_err(|error| {
+pub(crate) fn net_of(path: &Path, bytes: &[u8]) -> Result<GivenNet, Failure> {
+    GivenNet::of_bytes(&stem(path), bytes).map_err(|error| {
         let failure = Failure::of(Status::Usage, &error);
         Failure::new(Status::Usage, format_args!("policy {}: {}", path.display(), failure.message()))
     })
@@ -141,7 +144,7 @@ pub(crate) fn stem(path: &Path) -> String {
 pub(crate) fn of_no_cluster(policy: &PolicyRef) -> Failure {
     let message = format_args!("`{policy}` is neither a built-in policy nor a file, and no cluster is named");
     Failure::new(Status::Usage, message).hint(
-        "built in are random and noop, a file ends in .safetensors; with --connect URL it is one of the cluster's",
+        "built in are random and noop, a file ends in .safetensors or .onnx; with --connect URL it is one of the cluster's",
     )
 }
 

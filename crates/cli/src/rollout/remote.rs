@@ -79,7 +79,7 @@ impl Chosen {
                     return Err(Failure::new(Status::Usage, message)
                         .hint("`rollhouse policy put NAME FILE` stores it under another name"));
                 }
-                let sampling = args.policy.sampling(&net_of(path, &file)?);
+                let sampling = args.policy.sampling(net_of(path, &file)?.as_model());
                 Ok(Self::File(name, file, sampling))
             }
             PolicyName::OfCluster(policy) => Ok(Self::OfCluster(policy.clone())),

@@ -1,4 +1,4 @@
-"""Policies as nodes take them: built-in ones by their names, nets as files of safetensors."""
+"""Policies as nodes take them: built-in ones by their names, nets as files of safetensors or ONNX."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from rollhouse.errors import PolicyError
 BUILTIN = ("random", "noop")
 """Policies that every node has."""
 
+ENDINGS = (".safetensors", ".onnx")
+"""Endings of files of nets."""
+
 MAX_BYTES = 64 << 20
 """Bytes of the file of a policy that nodes take."""
 
@@ -26,7 +29,7 @@ class Policy:
 
     Attributes:
         name: The name that is recorded with the episodes that it plays; of a built-in policy its own.
-        file: The bytes of its file of safetensors; empty for a built-in policy.
+        file: The bytes of its file, of safetensors or ONNX; empty for a built-in policy.
         version: The version of its weights, which each step has that they choose. None for one more than the last.
         deterministic, temperature, epsilon: How it draws actions. None, of all three, for what its file says.
     """
@@ -49,14 +52,14 @@ class Policy:
 
 def is_of_cluster(policy: Any) -> bool:
     """Returns whether that is the name of a policy that a cluster would have."""
-    return isinstance(policy, str) and policy not in BUILTIN and not policy.endswith(".safetensors")
+    return isinstance(policy, str) and policy not in BUILTIN and not policy.endswith(ENDINGS)
 
 
 def policy_of(policy: Any, *, name: str = "policy", **drawing: Any) -> Policy:
     """Makes a policy of what nets come as.
 
     Args:
-        policy: A ``Policy``; ``"random"`` or ``"noop"``; the path of a file of safetensors, or its bytes; a torch module, a
+        policy: A ``Policy``; ``"random"`` or ``"noop"``; the path of a file of safetensors or ONNX, or its bytes; a torch module, a
             Stable-Baselines3 model, or its ``state_dict``, of a net of dense layers (docs/policies.md lists the names of layers that
             are known). A plain ``torch.nn.Sequential`` is taken for the layers to the actions.
         name: The name under which it is recorded.
@@ -67,7 +70,7 @@ def policy_of(policy: Any, *, name: str = "policy", **drawing: Any) -> Policy:
     """
     if isinstance(policy, Policy):
         return replace(policy, **drawing)
-    if isinstance(policy, str) and not policy.endswith(".safetensors"):
+    if isinstance(policy, str) and not policy.endswith(ENDINGS):
         return Policy(name=policy, **drawing)
     if isinstance(policy, (str, os.PathLike)):
         path = Path(policy)
