@@ -12,6 +12,10 @@ from rollhouse.errors import PolicyError, RefusedError
 from rollhouse.policies import net_file
 
 
+ONNX = Path(__file__).parents[2] / "policy" / "tests" / "onnx"
+"""Files that exporters wrote; its README says which."""
+
+
 def _net(lean: float) -> dict[str, np.ndarray]:
     weights = np.array([[0, 0, -lean, -lean], [0, 0, lean, lean]], np.float32)
     return {"policy.0.weight": weights, "policy.0.bias": np.zeros(2, np.float32)}
@@ -55,3 +59,45 @@ def test_what_cannot_be_stored_is_refused_by_name(cluster_url: str):
             cluster.policy("lean@newest")
         with pytest.raises(PolicyError, match="there is no policy `lean@7`"):
             cluster.rollouts("CartPole-v1", 2, policy="lean@7")
+
+
+def test_a_file_of_onnx_plays_on_a_cluster_what_it_plays_here(cluster_url: str):
+    path = ONNX / "sb3_ppo.onnx"
+    with rollhouse.connect(cluster_url) as cluster:
+        assert cluster.put_policy("sb3", path) == 0
+        arguments = dict(fragment=30, seed=5, staleness=0)
+        with (
+            cluster.rollouts("CartPole-v1", 6, policy="sb3", **arguments) as there,
+            rollhouse.rollouts("CartPole-v1", 6, policy=path, **arguments) as here,
+        ):
+            ours, theirs = here.next(), there.next()
+        cluster.remove_policy("sb3")
+    for name in ("observations", "actions", "log_probs", "values"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
+
+
+def test_what_a_recurrent_net_remembers_of_a_lane_goes_on_between_batches_and_ends_with_its_episode():
+    recurrent = dict(policy=ONNX / "cartpole_gru.onnx", staleness=0)
+    with (
+        rollhouse.rollouts(
+            "CartPole-v1", 2, seed=0, fragment=7, complete_episodes=True, **recurrent
+        ) as played,
+        rollhouse.rollouts(
+            "CartPole-v1", 2, seed=2, fragment=64, complete_episodes=True, **recurrent
+        ) as anew,
+    ):
+        played.next()
+        after, first = played.next(), anew.next()
+    np.testing.assert_array_equal(after.observations, first.observations)
+    np.testing.assert_array_equal(after.actions, first.actions)
+    assert len(np.unique(after.actions)) == 2
+
+
+def test_a_recurrent_net_is_refused_where_lanes_may_have_to_go_on_elsewhere(
+    cluster_url: str,
+):
+    with (
+        rollhouse.connect(cluster_url) as cluster,
+        pytest.raises(PolicyError, match="has a state of each lane"),
+    ):
+        cluster.rollouts("CartPole-v1", 2, policy=ONNX / "cartpole_gru.onnx")

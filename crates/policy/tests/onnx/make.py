@@ -335,9 +335,9 @@ def isaac_lstm() -> None:
     expect_recurrent("isaac_lstm", "actions", states, lambda k, begun: {"obs": observation(k, 6)})
 
 
-def torchrl_gru() -> None:
+def torchrl_gru(name: str = "torchrl_gru", actions: int = 3, seed: int = 7) -> None:
     """One unbatched step with a state and whether an episode begins."""
-    graph = Graph(7)
+    graph = Graph(seed)
     zero = graph.weight(np.float32([0]))
     state = graph.add("Where", ["is_init", zero, "recurrent_state_h"])
     step = graph.add("Unsqueeze", ["observation", graph.weight(np.int64([0, 1]))])
@@ -348,13 +348,13 @@ def torchrl_gru() -> None:
     graph.add("GRU", [step, weights, again, bias, "", before], ["sequence", "last"], hidden_size=8, linear_before_reset=1)
     flat = graph.add("Reshape", ["last", graph.weight(np.int64([1, 8]))])
     graph.add("Squeeze", ["last", graph.weight(np.int64([0]))], ["next_recurrent_state_h"])
-    best = graph.add("ArgMax", [graph.linear(flat, 8, 3)], axis=1, keepdims=0)
-    hot = graph.add("OneHot", [best, graph.weight(np.int64([3])), graph.weight(np.int64([0, 1]))])
+    best = graph.add("ArgMax", [graph.linear(flat, 8, actions)], axis=1, keepdims=0)
+    hot = graph.add("OneHot", [best, graph.weight(np.int64([actions])), graph.weight(np.int64([0, 1]))])
     graph.add("Squeeze", [hot, graph.weight(np.int64([0]))], ["action"])
     graph.save(
-        "torchrl_gru",
+        name,
         [("observation", FLOAT, [4]), ("is_init", TensorProto.BOOL, [1]), ("recurrent_state_h", FLOAT, [1, 8])],
-        [("action", INT64, [3]), ("next_recurrent_state_h", FLOAT, [1, 8])],
+        [("action", INT64, [actions]), ("next_recurrent_state_h", FLOAT, [1, 8])],
         18,
     )
     states = {"recurrent_state_h": ("next_recurrent_state_h", (1, 8))}
@@ -362,7 +362,12 @@ def torchrl_gru() -> None:
     def feed(k: int, begun: bool) -> dict[str, np.ndarray]:
         return {"observation": observation(k, 4)[0], "is_init": np.array([begun])}
 
-    expect_recurrent("torchrl_gru", "action", states, feed)
+    expect_recurrent(name, "action", states, feed)
+
+
+def cartpole_gru() -> None:
+    """The same for an env of this program, with weights by which its actions vary."""
+    torchrl_gru("cartpole_gru", 2, 3)
 
 
 def pixels() -> None:
@@ -438,7 +443,8 @@ def refused() -> None:
     layer("unfit", lambda model: setattr(model.graph.input[0].type.tensor_type.shape.dim[1], "dim_value", 5))
 
 
-MAKERS = (refused, sb3_ppo, rsl_rl_mlp, rsl_rl_lstm, godot_rl, unreal, rllib, ml_agents, isaac_lstm, torchrl_gru, pixels)
+MAKERS = (refused, sb3_ppo, rsl_rl_mlp, rsl_rl_lstm, godot_rl, unreal, rllib, ml_agents, isaac_lstm, torchrl_gru)
+MAKERS += (cartpole_gru, pixels)
 
 if __name__ == "__main__":
     for maker in MAKERS:
