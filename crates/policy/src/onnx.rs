@@ -10,6 +10,7 @@ mod errors;
 mod feeds;
 mod file;
 mod layout;
+mod operators;
 mod outputs;
 mod playing;
 mod runtime;

@@ -10,6 +10,7 @@ use rten::{ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView, Val
 
 use super::OnnxError;
 use super::file::Port;
+use super::operators::registry;
 use super::tensor::ElementType;
 
 /// A loaded file.
@@ -51,7 +52,7 @@ impl Net {
     /// # Errors
     /// The runtime's.
     pub(super) fn load(file: Vec<u8>, inputs: &[Port], outputs: &[&str]) -> Result<Self, OnnxError> {
-        let mut options = ModelOptions::with_all_ops();
+        let mut options = ModelOptions::with_ops(registry());
         options.prepack_weights(true);
         let loaded = catch_unwind(AssertUnwindSafe(|| options.load(file)));
         let model = loaded.map_err(|panic| OnnxError::Panicked(panic_message(&*panic)))?;
