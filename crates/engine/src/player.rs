@@ -223,7 +223,7 @@ impl Engine {
         let masked = self.entry.spec().action_mask();
         let first_lane = self.config.first_lane;
         if policy.is_recurrent() {
-            self.tell_beginnings(policy)?;
+            self.forget_before_episodes(policy)?;
         }
         let (frame, actions) = self.frame_and_actions()?;
         let obs = frame.obs_columns();
@@ -247,9 +247,9 @@ impl Engine {
         self.interrupt_lanes(&lanes, Interruption::Policy)
     }
 
-    /// Tells a policy which lanes begin an episode with what they show: those of rows that began one, and in SAME_STEP mode
+    /// Has a policy forget the lanes that begin an episode with what they show: those of rows that began one, and in SAME_STEP mode
     /// those whose episode has ended.
-    fn tell_beginnings(&mut self, policy: &mut dyn Policy) -> Result<(), StepError> {
+    fn forget_before_episodes(&mut self, policy: &mut dyn Policy) -> Result<(), StepError> {
         let first_lane = self.config.first_lane;
         let same_step = self.autoreset() == AutoresetMode::SameStep;
         let frame = self.frame()?;

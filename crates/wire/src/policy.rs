@@ -190,7 +190,7 @@ pub struct PolicyRemoved {
     pub bytes: u64,
 }
 
-/// The file of a policy of the cluster, as nodes are told of it.
+/// The file of a policy of the cluster, as a coordinator names it to nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyFile {
     /// The version.

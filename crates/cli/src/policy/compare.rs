@@ -53,7 +53,7 @@ pub(super) fn run(args: &PolicyCompareArgs, out: &mut Output) -> Result<Status, 
     }
     if difference.is_none() {
         complain(
-            "fewer than two episodes came to their end under both: nothing can be said of a difference",
+            "fewer than two episodes came to their end under both, too few to compare",
             &[],
             None,
         );

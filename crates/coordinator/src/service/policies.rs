@@ -80,7 +80,7 @@ impl Service {
                 Err(_) => Err(StreamLost::ByUs),
             };
             if written.is_err() {
-                // What was said to follow does not: whoever waits for it is to know.
+                // What was announced does not follow: whoever waits for it is to know.
                 send.give_up(CloseCode::Internal);
                 return written;
             }
@@ -117,7 +117,7 @@ impl Service {
     }
 }
 
-/// Returns who asks. Nodes read all: they are told what to play.
+/// Returns who asks. Nodes read all: the coordinator has named what they are to play.
 fn whom(responder: &Responder) -> Whom {
     let peer = responder.peer();
     let reads = if peer.role == Role::Node { ReadGrant::All } else { peer.reads.clone() };

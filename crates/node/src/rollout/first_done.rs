@@ -111,7 +111,7 @@ impl FirstDone {
     fn choose(&mut self, engine: &mut Engine, policy: &mut dyn Policy, rows: &Received) -> Result<(), Ended> {
         let mask = engine.entry().spec().action_mask();
         if policy.is_recurrent() {
-            self.tell_beginnings(engine.autoreset() == AutoresetMode::SameStep, policy, rows);
+            self.forget_before_episodes(engine.autoreset() == AutoresetMode::SameStep, policy, rows);
         }
         let mut from = 0;
         while from < rows.lanes.len() {
@@ -131,8 +131,8 @@ impl FirstDone {
         Ok(())
     }
 
-    /// Tells the policy which lanes begin an episode with their rows.
-    fn tell_beginnings(&self, same_step: bool, policy: &mut dyn Policy, rows: &Received) {
+    /// Has the policy forget the lanes that begin an episode with their rows.
+    fn forget_before_episodes(&self, same_step: bool, policy: &mut dyn Policy, rows: &Received) {
         let flag = |flags: &[u8], row: usize| flags.get(row).is_some_and(|flag| *flag != 0);
         for (row, lane) in rows.lanes.iter().enumerate() {
             let ended = same_step && (flag(&rows.terminated, row) || flag(&rows.truncated, row));
