@@ -48,7 +48,7 @@ pub struct Difference {
 
 impl Difference {
     /// Compares returns of the same episodes; those of which one is missing are left out. `None` of fewer than two pairs. The
-    /// interval is that of Efron's percentile bootstrap: of the means of [`RESAMPLES`] draws of as many pairs, with repetition, 2.5 %
+    /// interval is that of Efron's percentile bootstrap: of the means of 2,000 draws of as many pairs, with repetition, 2.5 %
     /// lie below it and 2.5 % above. Equal returns give equal intervals.
     pub fn of(better: &[Option<f64>], than: &[Option<f64>]) -> Option<Self> {
         let pairs: Vec<f64> = better.iter().zip(than).filter_map(|(a, b)| Some((*a)? - (*b)?)).collect();
@@ -72,7 +72,7 @@ impl Difference {
     }
 }
 
-/// Draws of the bootstrap.
+/// Draws of the bootstrap, as [`Difference::of`] says.
 const RESAMPLES: usize = 2_000;
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
@@ -68,3 +70,39 @@ def test_a_score_is_compared_with_another_of_the_same_episodes():
         few.over(few)
     with pytest.raises(ValueError, match="which are not the same"):
         few.over(random)
+
+
+def test_an_evaluation_goes_on_where_it_stood_and_plays_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    played: list[str] = []
+    begin = rollhouse.evaluation.rollouts
+    monkeypatch.setattr(
+        rollhouse.evaluation, "rollouts", lambda env, lanes, **of: played.append(of["policy"].name) or begin(env, lanes, **of)
+    )
+    results = tmp_path / "scores.jsonl"
+    candidates = [policy_of(_leaning(lean), name=f"lean {lean}") for lean in (0.5, 1.0, 2.0)]
+    arguments = dict(episodes=4, seed=3, results=results)
+    first = rollhouse.evaluate("CartPole-v1", candidates, progress=lambda score: score.policy.name == "lean 1.0", **arguments)
+    assert [score.policy.name for score in first] == played == ["lean 0.5", "lean 1.0"], "it stopped early"
+    # A crash has torn the line that was being written.
+    with results.open("a") as file:
+        file.write('{"key": "abc", "retu')
+    again = rollhouse.evaluate("CartPole-v1", candidates, **arguments)
+    assert played == ["lean 0.5", "lean 1.0", "lean 2.0"], "what was played is not played again"
+    for score, before in zip(again, first, strict=False):
+        np.testing.assert_array_equal(score.returns, before.returns)
+    rollhouse.evaluate("CartPole-v1", candidates, **arguments)
+    assert len(played) == 3, "the line behind the torn one is read"
+    rollhouse.evaluate("CartPole-v1", candidates[:1], **{**arguments, "seed": 4})
+    assert len(played) == 4, "other episodes are played"
+
+
+def test_each_policy_plays_from_each_of_the_options_that_are_given():
+    inits = [{"low": -0.01, "high": 0.01}, {"low": -0.2, "high": 0.2}]
+    scores = rollhouse.evaluate("CartPole-v1", [_leaning(1.0), "random"], episodes=6, inits=inits, seed=1)
+    assert [(score.policy.name, score.init) for score in scores] == [
+        (name, init) for name in ("policy", "random") for init in inits
+    ]
+    for score, init in zip(scores, inits, strict=False):
+        (alone,) = rollhouse.evaluate("CartPole-v1", [_leaning(1.0)], episodes=6, options=init, seed=1)
+        np.testing.assert_array_equal(score.returns, alone.returns)
+    assert not np.array_equal(scores[0].returns, scores[1].returns)

@@ -41,6 +41,30 @@ def test_ppo_learns_from_what_nodes_play(tmp_path: Path, cluster: bool, cluster_
 
 
 @pytest.mark.examples
+@pytest.mark.adapters("torch")
+@pytest.mark.parametrize(
+    ("example", "cluster"), [("grpo_rollouts.py", False), ("grpo_rollouts.py", True), ("vtrace_rollouts.py", True)]
+)
+def test_other_ways_to_learn_reach_475(tmp_path: Path, example: str, cluster: bool, cluster_url: str) -> None:
+    said = run(example, *(["--connect", cluster_url] if cluster else []), cwd=tmp_path)
+    lag = 2 if example.startswith("vtrace") else 1
+    assert re.search(rf"mean return +\d+\.\d +[\d,]+ steps/s  lag {lag}\nreached 475 in ", said), said
+
+
+@pytest.mark.examples
+@pytest.mark.parametrize("cluster", [False, True], ids=["here", "cluster"])
+def test_a_genetic_algorithm_reaches_475_and_plays_nothing_twice(
+    tmp_path: Path, cluster: bool, cluster_url: str
+) -> None:
+    arguments = ["--results", "scores.jsonl", *(["--connect", cluster_url] if cluster else [])]
+    said = run("genetic.py", *arguments, cwd=tmp_path)
+    scores = (tmp_path / "scores.jsonl").read_bytes()
+    again = run("genetic.py", *arguments, cwd=tmp_path)
+    best = re.compile(r"best +(\d+\.\d)")
+    assert best.findall(again) == best.findall(said) and (tmp_path / "scores.jsonl").read_bytes() == scores
+
+
+@pytest.mark.examples
 @pytest.mark.adapters("torch", "stable_baselines3")
 def test_stable_baselines_reaches_475(tmp_path: Path) -> None:
     assert re.search(r"mean return +\d+\.\d +[\d,]+ steps/s", run("sb3.py", cwd=tmp_path))

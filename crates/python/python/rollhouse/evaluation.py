@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 from rollhouse import _native
 from rollhouse.fragments import Rollouts, rollouts
 from rollhouse.policies import Policy, is_of_cluster, policy_of
+from rollhouse.results_file import ResultsFile, key_of
 
 if TYPE_CHECKING:
     from rollhouse.cluster import Cluster
@@ -42,11 +45,13 @@ class Score:
         policy: The policy.
         returns: float64 [episodes]: the return of each episode, by its seed; NaN of one whose lane was lost.
         lengths: int64 [episodes]: number of steps of each; 0 of one whose lane was lost.
+        init: The options from which its episodes began; None for those that all had.
     """
 
     policy: Policy
     returns: np.ndarray
     lengths: np.ndarray
+    init: Mapping[str, Any] | None = None
 
     @property
     def lost(self) -> int:
@@ -85,8 +90,10 @@ def evaluate(
     *,
     episodes: int = 8,
     seed: int = 0,
+    inits: Iterable[Mapping[str, Any]] | None = None,
+    results: str | os.PathLike[str] | None = None,
     cluster: Cluster | None = None,
-    progress: Callable[[Score], None] | None = None,
+    progress: Callable[[Score], object] | None = None,
     **options: Any,
 ) -> list[Score]:
     """Has each policy play the same episodes, and returns how well, in the order in which they were given.
@@ -100,8 +107,13 @@ def evaluate(
         policies: What ``rollhouse.policies.policy_of`` takes, each, or with ``cluster`` the name of one of its policies.
         episodes: Number of episodes of each.
         seed: The seed of the first episode.
+        inits: Options of the env from which episodes begin: each policy plays as many episodes from each of them, and has a score for
+            each, one behind the other.
+        results: A file that has the scores so far. What stands in it is not played again, and each score is added as soon as it is
+            there: called again after its process has ended, an evaluation goes on where it stood. One process at a time writes it.
         cluster: The cluster whose nodes play; None for this process.
-        progress: Called with each score as soon as it is there.
+        progress: Called with each score as soon as it is there. Where it returns True, nothing more is played, and the scores so far are
+            returned.
         **options: Further arguments of ``make_vec``, the same for all.
 
     Raises:
@@ -110,19 +122,29 @@ def evaluate(
     if episodes < 1:
         raise ValueError(f"episodes={episodes!r} is below 1")
     begin = rollouts if cluster is None else cluster.rollouts
-    scores = []
-    for given in policies:
+    # In NEXT_STEP mode a lane shows the end of its episode and nothing of the next one in the same row.
+    options = {"autoreset_mode": AutoresetMode.NEXT_STEP, **options}
+    known = ResultsFile(results) if results is not None else None
+    starts = [None] if inits is None else list(inits)
+    scores: list[Score] = []
+    for given, init in itertools.product(policies, starts):
         policy = cluster.policy(given) if cluster is not None and is_of_cluster(given) else policy_of(given)
-        # In NEXT_STEP mode a lane shows the end of its episode and nothing of the next one in the same row.
-        mode = {"autoreset_mode": AutoresetMode.NEXT_STEP, **options}
-        with begin(env, episodes, policy=policy, fragment=FRAGMENT, staleness=0, seed=seed, **mode) as played:
-            scores.append(_score(policy, played, episodes))
-        if progress is not None:
-            progress(scores[-1])
+        lanes = options if init is None else {**options, "options": {**options.get("options", {}), **init}}
+        key = key_of(policy, {"env": env, "episodes": episodes, "seed": seed, **lanes})
+        found = known.get(key) if known is not None else None
+        if found is None:
+            with begin(env, episodes, policy=policy, fragment=FRAGMENT, staleness=0, seed=seed, **lanes) as played:
+                found = _played(played, episodes)
+            if known is not None:
+                known.put(key, policy, *found)
+        scores.append(Score(policy, *found, init))
+        if progress is not None and progress(scores[-1]) is True:
+            break
     return scores
 
 
-def _score(policy: Policy, played: Rollouts, episodes: int) -> Score:
+def _played(played: Rollouts, episodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns return and length of each lane's first episode."""
     returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
     running = np.ones(episodes, dtype=bool)
     while running.any():
@@ -138,7 +160,7 @@ def _score(policy: Policy, played: Rollouts, episodes: int) -> Score:
             gone = ended & ~valid
             returns[gone], lengths[gone] = np.nan, 0
             running &= ~ended
-    return Score(policy, returns, lengths)
+    return returns, lengths
 
 
 FRAGMENT = 64
