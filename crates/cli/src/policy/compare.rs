@@ -52,11 +52,7 @@ pub(super) fn run(args: &PolicyCompareArgs, out: &mut Output) -> Result<Status, 
         print(args, &scores, difference, seed, out)?;
     }
     if difference.is_none() {
-        complain(
-            "fewer than two episodes came to their end under both, too few to compare",
-            &[],
-            None,
-        );
+        complain("fewer than two episodes came to their end under both, too few to compare", &[], None);
         return Ok(Status::Failed);
     }
     Ok(Status::Done)
