@@ -43,12 +43,13 @@ def test_ppo_learns_from_what_nodes_play(tmp_path: Path, cluster: bool, cluster_
 @pytest.mark.examples
 @pytest.mark.adapters("torch")
 @pytest.mark.parametrize(
-    ("example", "cluster"), [("grpo_rollouts.py", False), ("grpo_rollouts.py", True), ("vtrace_rollouts.py", True)]
+    ("example", "cluster"),
+    [("grpo_rollouts.py", False), ("grpo_rollouts.py", True), ("vtrace_rollouts.py", True), ("dqn_rollouts.py", True)],
 )
 def test_other_ways_to_learn_reach_475(tmp_path: Path, example: str, cluster: bool, cluster_url: str) -> None:
     said = run(example, *(["--connect", cluster_url] if cluster else []), cwd=tmp_path)
     lag = 2 if example.startswith("vtrace") else 1
-    assert re.search(rf"mean return +\d+\.\d +[\d,]+ steps/s  lag {lag}\nreached 475 in ", said), said
+    assert re.search(rf"mean return +\d+\.\d +[\d,]+ steps/s  lag {lag}\n", said) and "reached 475 in " in said, said
 
 
 @pytest.mark.examples
@@ -62,6 +63,12 @@ def test_a_genetic_algorithm_reaches_475_and_plays_nothing_twice(
     again = run("genetic.py", *arguments, cwd=tmp_path)
     best = re.compile(r"best +(\d+\.\d)")
     assert best.findall(again) == best.findall(said) and (tmp_path / "scores.jsonl").read_bytes() == scores
+
+
+@pytest.mark.examples
+@pytest.mark.adapters("cma")
+def test_an_evolution_strategy_reaches_475_on_a_cluster(tmp_path: Path, cluster_url: str) -> None:
+    assert "reached 475 in " in run("cma_es.py", "--connect", cluster_url, cwd=tmp_path)
 
 
 @pytest.mark.examples
