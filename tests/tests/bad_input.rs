@@ -20,7 +20,7 @@ const REFUSED: [(&str, i32, &str); 17] = [
     ("rollout --env CartPole-v1 --lanes 4 --episodes 0", 2, "a whole number of at least 1 is wanted"),
     ("rollout --env CartPole-v1 --lanes 4 --steps 9 --record sample:1.5", 2, "not a number between 0 and 1"),
     ("rollout --env CartPole-v1 --lanes 4 --steps 9 --record most", 2, "all, none, sample:P and trace"),
-    ("rollout --env CartPole-v1 --lanes 4 --steps 9 --policy greedy", 2, "known are random, noop"),
+    ("rollout --env CartPole-v1 --lanes 4 --steps 9 --policy greedy", 2, "built in are random and noop"),
     ("envs CartPole", 2, "nearest are CartPole-v1"),
     ("replay show nonsense", 2, "one looks like k3f9q2tz-17-203"),
     ("replay ls --outcome won", 2, "known are terminated"),

@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(outcome.code(), code);
             assert_eq!(Outcome::from_code(code), Some(outcome));
         }
-        assert_eq!(Outcome::from_code(9), None);
+        assert_eq!(Outcome::from_code(10), None);
     }
 
     #[test]

@@ -72,7 +72,7 @@ fn with_examples(command: Command, path: &str) -> Command {
 
 /// The groups in which commands are listed, each with its commands.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Play and look", &["rollout", "play", "envs", "replay", "watch"]),
+    ("Play and look", &["rollout", "play", "envs", "policy", "replay", "watch"]),
     ("Cluster", &["up", "status", "top", "nodes", "sessions", "close", "drain", "undrain"]),
     ("Operate", &["coordinator", "node", "doctor", "health", "config", "certs", "token", "audit", "store"]),
     ("This command", &["completions", "man"]),

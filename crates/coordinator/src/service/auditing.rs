@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rollhouse_wire::{
-    AuditQuery, Connection, Refusal, RefusalCode, Request, Responder, Role, StoreLabelChange, StreamLost,
+    AuditQuery, Connection, PolicyRef, Refusal, RefusalCode, Request, Responder, Role, StoreLabelChange,
+    StreamLost,
 };
 use tracing::error;
 
@@ -63,6 +64,10 @@ impl Service {
 fn change(role: Role, request: &Request) -> Option<(&'static str, String)> {
     Some(match request {
         Request::ClosePool(close) if role == Role::Admin => ("close_pool", close.pool.to_string()),
+        Request::RemovePolicy(remove) if role == Role::Admin => {
+            let policy = PolicyRef { name: remove.name.clone(), version: remove.version };
+            ("remove_policy", policy.to_string())
+        }
         Request::Drain(drain) => ("drain", drain.node.clone()),
         Request::Undrain(undrain) => ("undrain", undrain.node.clone()),
         Request::Enroll(enroll) if role == Role::Join => ("certificate_join", enroll.node.clone()),
@@ -80,4 +85,19 @@ fn change(role: Role, request: &Request) -> Option<(&'static str, String)> {
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_wire::RemovePolicy;
+
+    use super::*;
+
+    #[test]
+    fn what_an_admin_removes_of_policies_is_audited_and_what_an_owner_removes_is_not() {
+        let remove = RemovePolicy { name: "pong".to_owned(), version: Some(3) };
+        let request = Request::RemovePolicy(remove);
+        assert_eq!(change(Role::Admin, &request), Some(("remove_policy", "pong@3".to_owned())));
+        assert_eq!(change(Role::Trainer, &request), None);
+    }
 }
