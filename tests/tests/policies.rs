@@ -171,6 +171,7 @@ fn policies_of_a_cluster_have_versions_that_survive_its_coordinator() {
     refused("policy show cart@0", 2, "there is no policy `cart@0`");
     refused("rollout --env CartPole-v1 --steps 10 --policy cart@0", 2, "there is no policy `cart@0`");
     refused("rollout --env Acrobot-v1 --steps 10 --policy cart", 2, "policy `cart` cannot play here");
+    refused("policy compare random cart --env CartPole-v1 --workers 2", 2, "--workers is for this machine");
     refused("policy put random balance.safetensors", 2, "cannot be read");
     refused(&format!("policy put noop {}", net.display()), 2, "`noop` is a built-in policy");
     drop(node);

@@ -43,7 +43,7 @@ pub(crate) use policy::{
     PoliciesArgs, PoliciesWhat, PolicyArgs, PolicyCompareArgs, PolicyExportArgs, PolicyLsArgs, PolicyName,
     PolicyPutArgs, PolicyRmArgs, PolicyShowArgs,
 };
-pub(crate) use python::{HostingArgs, Object, PythonArgs};
+pub(crate) use python::{HostingArgs, PythonArgs};
 pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
 #[cfg(feature = "viewer")]
@@ -140,6 +140,11 @@ impl Command {
         let (id, python) = match self {
             Self::Rollout(args) if args.data.place() != Place::Cluster => (Some(&args.env), &mut args.python),
             Self::Envs(args) => (args.id.as_ref(), &mut args.python),
+            Self::Policy(PoliciesArgs { what: PoliciesWhat::Compare(args) })
+                if args.cluster.url().is_none() =>
+            {
+                (Some(&args.env), &mut args.python)
+            }
             #[cfg(feature = "viewer")]
             Self::Play(args) => (Some(&args.env), &mut args.python),
             _ => return None,

@@ -74,6 +74,12 @@ impl PythonArgs {
         let given = || of_the_env.into_iter().find_map(|(name, given)| given.then_some(name));
         self.hosting.given().or_else(given)
     }
+
+    /// Returns the arguments of the environment as nodes are sent them: JSON, or nothing.
+    pub(crate) fn kwargs(&self) -> String {
+        let json = |object: &Object| serde_json::Value::Object(object.clone()).to_string();
+        self.env_kwargs.as_ref().map(json).unwrap_or_default()
+    }
 }
 
 impl DeadlineArgs {

@@ -19,6 +19,7 @@ use crate::args::{PolicyCompareArgs, PolicyName};
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::Real;
+use crate::logging::Logging;
 use crate::output::{Output, complain, say};
 use crate::python_envs;
 use crate::rollout::seed_or_drawn;
@@ -31,6 +32,12 @@ pub(super) fn run(args: &PolicyCompareArgs, out: &mut Output) -> Result<Status, 
         Some(_) => Some(connect(&args.cluster)?),
         None => None,
     };
+    if cluster.is_some() {
+        refuse_of_here(args)?;
+    } else if args.env.source().is_learned() {
+        // Reasons for which its lanes are lost are logged from here on.
+        Logging::begin_warnings("policy")?;
+    }
     let seed = seed_or_drawn(args.seed);
     let mut scores = Vec::new();
     for policy in [&args.first, &args.second] {
@@ -56,6 +63,18 @@ pub(super) fn run(args: &PolicyCompareArgs, out: &mut Output) -> Result<Status, 
         return Ok(Status::Failed);
     }
     Ok(Status::Done)
+}
+
+/// Refuses what says how this machine plays, where a cluster's nodes do.
+fn refuse_of_here(args: &PolicyCompareArgs) -> Result<(), Failure> {
+    let plugin = (!args.plugins.plugins.is_empty()).then_some("--plugin");
+    match plugin.or_else(|| args.python.hosting.given()) {
+        None => Ok(()),
+        Some(name) => {
+            let message = format_args!("{name} is for this machine, and a cluster is named");
+            Err(Failure::new(Status::Usage, message).hint("the configs of nodes say what they load and host"))
+        }
+    }
 }
 
 /// Returns a policy as lanes are given it, with its file.
@@ -100,6 +119,8 @@ fn play(
         Some(cluster) => {
             let mut request = PoolRequest::new(args.env.clone(), args.episodes);
             request.settings.autoreset = autoreset;
+            request.settings.env_kwargs = args.python.kwargs();
+            request.settings.deterministic = args.python.deterministic.then_some(true);
             request.settings.record = RecordRule::None;
             request.transport = Some(Transport::Quic);
             let pool = cluster.open_pool(request).map_err(|error| match error {
@@ -181,7 +202,7 @@ fn print(
         let (mean, low, high) = (Real(mean), Real(low), Real(high));
         writeln!(
             out,
-            "\n{} {verdict} {}: mean return by {mean} other, with 95 % from {low} to {high}",
+            "\n{} {verdict} {}: the mean return differs by {mean} (95 %: {low} to {high})",
             scores[1].name, scores[0].name
         )?;
     }

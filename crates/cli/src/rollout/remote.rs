@@ -26,7 +26,7 @@ use rollhouse_wire::{
 use super::summary::RolloutSummary;
 use super::{goal, seed_or_drawn};
 use crate::args::policy::{net_of, read, stem};
-use crate::args::{Object, PolicyName, RolloutArgs};
+use crate::args::{PolicyName, RolloutArgs};
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, Si, Time, counted};
@@ -126,7 +126,7 @@ fn request(pool: RunId, args: &RolloutArgs, collect: Collect) -> OpenPool {
     let (autoreset, seeds) = Rollout::modes(args.env.source(), AutoresetMode::SameStep, collect.seed);
     let settings = LaneSettings {
         env: args.env.clone(),
-        env_kwargs: args.python.env_kwargs.as_ref().map(json).unwrap_or_default(),
+        env_kwargs: args.python.kwargs(),
         deterministic: args.python.deterministic.then_some(true),
         options: args.env_options.options.iter().cloned().collect(),
         autoreset,
@@ -140,10 +140,6 @@ fn request(pool: RunId, args: &RolloutArgs, collect: Collect) -> OpenPool {
     };
     let lanes = u32::try_from(args.lanes).unwrap_or(u32::MAX);
     OpenPool { pool, lanes, settings, labels: Default::default(), spread: Spread::Even }
-}
-
-fn json(object: &Object) -> String {
-    serde_json::Value::Object(object.clone()).to_string()
 }
 
 /// The state of the pool when its last session had ended.
