@@ -47,7 +47,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Compares returns of the same episodes; those of which one is missing are left out. `None` of fewer than two pairs. The
+    /// Compares returns of the same episodes, and leaves out pairs of which one is missing. `None` of fewer than two pairs. The
     /// interval is that of Efron's percentile bootstrap: of the means of 2,000 draws of as many pairs, with repetition, 2.5 %
     /// lie below it and 2.5 % above. Equal returns give equal intervals.
     pub fn of(better: &[Option<f64>], than: &[Option<f64>]) -> Option<Self> {

@@ -57,7 +57,7 @@ messages!(Header);
 
 /// Who asks.
 #[derive(Debug, Clone)]
-pub(crate) struct Whom {
+pub(crate) struct PolicyAsker {
     pub(crate) claimant: Claimant,
     pub(crate) reads: ReadGrant,
 }
@@ -90,7 +90,7 @@ impl PolicyShelf {
     ///
     /// # Errors
     /// The name is none or another owner's, the version is not above those that there are, or there is no room.
-    pub(crate) fn admit(&self, put: &PutPolicy, whom: &Whom) -> Result<Option<PolicyPut>, Refusal> {
+    pub(crate) fn admit(&self, put: &PutPolicy, asker: &PolicyAsker) -> Result<Option<PolicyPut>, Refusal> {
         check_name(&put.name)?;
         if put.bytes == 0 || put.bytes > MAX_POLICY_BYTES as u64 {
             let message = format!("{} bytes of a policy; it has 1 to {MAX_POLICY_BYTES}", put.bytes);
@@ -98,10 +98,10 @@ impl PolicyShelf {
         }
         let kept = self.kept.lock();
         let Some(versions) = kept.policies.get(&put.name) else {
-            return kept.has_room(put, whom).map(|()| None);
+            return kept.has_room(put, asker).map(|()| None);
         };
         if let Some(first) = versions.values().next() {
-            check_owner(&first.info, whom)?;
+            check_owner(&first.info, asker)?;
         }
         let same = |header: &&Header| header.info.hash == put.hash && header.info.bytes == put.bytes;
         let known = match put.version {
@@ -118,7 +118,7 @@ impl PolicyShelf {
             let message = format!("version {given} of policy `{}` after {newest}; versions go up", put.name);
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
-        kept.has_room(put, whom).map(|()| None)
+        kept.has_room(put, asker).map(|()| None)
     }
 
     /// Stores a version whose bytes have come, at `now_ms` milliseconds since 1970. Durable on return.
@@ -128,7 +128,7 @@ impl PolicyShelf {
     pub(crate) fn put(
         &self,
         put: &PutPolicy,
-        whom: &Whom,
+        asker: &PolicyAsker,
         file: &[u8],
         now_ms: u64,
     ) -> Result<PolicyPut, Refusal> {
@@ -141,7 +141,7 @@ impl PolicyShelf {
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         };
         let _alone = self.changing.lock();
-        if let Some(known) = self.admit(put, whom)? {
+        if let Some(known) = self.admit(put, asker)? {
             return Ok(known);
         }
         let next = || {
@@ -156,10 +156,10 @@ impl PolicyShelf {
                 bytes: put.bytes,
                 hash: put.hash,
                 format: format.to_owned(),
-                owner: whom.claimant.name().to_owned(),
+                owner: asker.claimant.name().to_owned(),
                 put_ms: now_ms,
             },
-            operates: whom.claimant.operates(),
+            operates: asker.claimant.operates(),
         };
         self.write(&header, file).map_err(|error| failed("stored", &header.info.policy, &error))?;
         self.kept.lock().add(header);
@@ -167,14 +167,14 @@ impl PolicyShelf {
     }
 
     /// Returns a page of the policies that may be read.
-    pub(crate) fn list(&self, whom: &Whom, after: Option<&PolicyVersion>) -> PolicyList {
+    pub(crate) fn list(&self, asker: &PolicyAsker, after: Option<&PolicyVersion>) -> PolicyList {
         let kept = self.kept.lock();
         let from = after.map_or("", |after| &*after.name);
         let names = kept.policies.range::<str, _>((Bound::Included(from), Bound::Unbounded));
         let all = names.flat_map(|(_, versions)| versions.values().map(|header| &header.info));
         let mut behind = all
             .filter(|info| after.is_none_or(|after| info.policy > *after))
-            .filter(|info| whom.reads.has_owner(&info.owner));
+            .filter(|info| asker.reads.has_owner(&info.owner));
         let policies = behind.by_ref().take(MAX_POLICIES_LISTED).cloned().collect();
         PolicyList { policies, more: behind.next().is_some() }
     }
@@ -244,10 +244,14 @@ impl PolicyShelf {
     ///
     /// # Errors
     /// There are none, they are another owner's, or a file operation fails: those before are gone then.
-    pub(crate) fn remove(&self, remove: &RemovePolicy, whom: &Whom) -> Result<PolicyRemoved, Refusal> {
+    pub(crate) fn remove(
+        &self,
+        remove: &RemovePolicy,
+        asker: &PolicyAsker,
+    ) -> Result<PolicyRemoved, Refusal> {
         let _alone = self.changing.lock();
-        let newest = self.find(&remove.name, remove.version, &whom.reads)?;
-        check_owner(&newest, whom)?;
+        let newest = self.find(&remove.name, remove.version, &asker.reads)?;
+        check_owner(&newest, asker)?;
         let versions: Vec<u64> = match remove.version {
             Some(version) => vec![version],
             None => {
@@ -314,23 +318,23 @@ impl Kept {
         header.info.bytes
     }
 
-    fn has_room(&self, put: &PutPolicy, whom: &Whom) -> Result<(), Refusal> {
+    fn has_room(&self, put: &PutPolicy, asker: &PolicyAsker) -> Result<(), Refusal> {
         let quota = |message: String| Err(Refusal::new(RefusalCode::Quota, message));
         if self.versions >= MAX_VERSIONS {
             return quota(format!(
                 "the cluster has {MAX_VERSIONS} versions of policies, as many as it keeps"
             ));
         }
-        if self.bytes.has_room(&whom.claimant, put.bytes) {
+        if self.bytes.has_room(&asker.claimant, put.bytes) {
             return Ok(());
         }
-        let (taken, share) = (self.bytes.taken(&whom.claimant), self.bytes.share(&whom.claimant));
+        let (taken, share) = (self.bytes.taken(&asker.claimant), self.bytes.share(&asker.claimant));
         quota(format!(
             "policy `{}` has {} bytes, and `{}` has {taken} of the {share} that one may have now; `rollhouse policy rm` \
              makes room, and store.policies is the budget",
             put.name,
             put.bytes,
-            whom.claimant.name().escape_debug()
+            asker.claimant.name().escape_debug()
         ))
     }
 }
@@ -356,9 +360,9 @@ fn check_name(name: &str) -> Result<(), Refusal> {
 }
 
 /// Refuses a change of another owner's. Tokens of one name are of one owner.
-fn check_owner(info: &PolicyInfo, whom: &Whom) -> Result<(), Refusal> {
+fn check_owner(info: &PolicyInfo, asker: &PolicyAsker) -> Result<(), Refusal> {
     let person = |owner: &str| owner.split(':').next().unwrap_or_default().to_owned();
-    if whom.claimant.operates() || person(&info.owner) == person(whom.claimant.name()) {
+    if asker.claimant.operates() || person(&info.owner) == person(asker.claimant.name()) {
         return Ok(());
     }
     let message = format!("policy `{}` is another owner's; take another name", info.policy.name);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollhouse_policy::{Builtin, Model, model_of};
+use rollhouse_policy::{Model, model_of};
 use rollhouse_wire::limits::MAX_POLICY_BYTES;
 use rollhouse_wire::{
     CallError, Collect, Connection, FetchPolicy, PolicyBytes, PolicyFile, PolicyHash, Refusal, RefusalCode,
@@ -30,24 +30,20 @@ impl Policies {
         Self { kept: Mutex::default(), fetches: Semaphore::new(MAX_FETCHES) }
     }
 
-    /// Returns the model by which lanes are to play. Fetches its file, if it is a policy of the cluster that is not here yet;
-    /// one that comes late is given up.
+    /// Returns the file of the policy by which lanes are to play; `None` for a built-in one. Fetches it, if it is not here yet; one
+    /// that comes late is given up.
     ///
     /// # Errors
-    /// The coordinator's refusal, what the file has is no policy, or `Busy` if it does not come in time: another node may have
-    /// more luck.
-    pub(crate) async fn model(
+    /// The coordinator's refusal, or `Busy` if it does not come in time: another node may have more luck.
+    pub(crate) async fn file_of(
         &self,
         collect: &Collect,
         coordinator: Option<&Connection>,
-    ) -> Result<Arc<dyn Model>, Refusal> {
-        let bad = |error: &dyn std::error::Error| bad_policy(&collect.policy, error);
-        let Some(file) = &collect.file else {
-            let builtin: Builtin = collect.policy.parse().map_err(|error| bad(&error))?;
-            return Ok(Arc::new(builtin));
-        };
-        let bytes = self.file(&collect.policy, file, coordinator).await?;
-        model_of(&collect.policy, file.version, collect.sampling, &bytes).map_err(|error| bad(&error))
+    ) -> Result<Option<Arc<Vec<u8>>>, Refusal> {
+        match &collect.file {
+            None => Ok(None),
+            Some(file) => self.file(&collect.policy, file, coordinator).await.map(Some),
+        }
     }
 
     async fn file(
@@ -105,6 +101,17 @@ impl Policies {
         kept.drain(..dropped);
         bytes
     }
+}
+
+/// Returns the model by which lanes are to play, of its policy's file, which is empty for a built-in one. Reading a net takes
+/// long.
+///
+/// # Errors
+/// What the file has is no policy.
+pub(crate) fn model(collect: &Collect, file: &[u8]) -> Result<Arc<dyn Model>, Refusal> {
+    let version = collect.file.as_ref().map_or(0, |file| file.version);
+    let model = model_of(&collect.policy, version, collect.sampling, file);
+    model.map_err(|error| bad_policy(&collect.policy, &error))
 }
 
 /// Fetches a file, and checks that it is the one that was named.

@@ -9,12 +9,12 @@ fn open(disk: &FaultyDisk) -> PolicyShelf {
     PolicyShelf::open(Arc::new(disk.clone()), Path::new(DIR), BUDGET).unwrap()
 }
 
-fn owner(name: &str) -> Whom {
-    Whom { claimant: Claimant::owner(name), reads: ReadGrant::Owners([name.to_owned()].into()) }
+fn owner(name: &str) -> PolicyAsker {
+    PolicyAsker { claimant: Claimant::owner(name), reads: ReadGrant::Owners([name.to_owned()].into()) }
 }
 
-fn admin() -> Whom {
-    Whom { claimant: Claimant::operator("root"), reads: ReadGrant::All }
+fn admin() -> PolicyAsker {
+    PolicyAsker { claimant: Claimant::operator("root"), reads: ReadGrant::All }
 }
 
 /// A file of so many bytes that begins as one of safetensors.
@@ -33,10 +33,10 @@ fn put(
     name: &str,
     version: Option<u64>,
     file: &[u8],
-    whom: &Whom,
+    asker: &PolicyAsker,
 ) -> Result<u64, Refusal> {
     let put = announced(name, version, file);
-    shelf.put(&put, whom, file, 1_700_000_000_000).map(|put| put.version)
+    shelf.put(&put, asker, file, 1_700_000_000_000).map(|put| put.version)
 }
 
 fn message<T>(refused: Result<T, Refusal>) -> (RefusalCode, String) {
@@ -73,7 +73,7 @@ fn another_owners_policy_is_neither_seen_nor_changed_but_by_an_admin() {
     assert!(shelf.list(&eve, None).policies.is_empty());
     let remove = RemovePolicy { name: "pong".to_owned(), version: None };
     assert_eq!(message(shelf.remove(&remove, &eve)).0, RefusalCode::NotFound);
-    let reader = Whom { reads: ReadGrant::All, ..eve };
+    let reader = PolicyAsker { reads: ReadGrant::All, ..eve };
     assert_eq!(message(shelf.remove(&remove, &reader)).0, RefusalCode::Forbidden);
     assert_eq!(shelf.remove(&remove, &admin()).unwrap(), PolicyRemoved { versions: 1, bytes: 100 });
     assert_eq!(message(shelf.find("pong", None, &ada.reads)).0, RefusalCode::NotFound);

@@ -11,7 +11,7 @@ use rollhouse_wire::{
 };
 use tokio::time::timeout;
 
-use crate::policies::Whom;
+use crate::policies::PolicyAsker;
 use crate::service::{Reader, Service};
 
 impl Service {
@@ -22,8 +22,8 @@ impl Service {
         reader: &Reader,
         mut responder: Responder,
     ) -> Result<(), StreamLost> {
-        let whom = whom(&responder);
-        match self.policies.admit(&put, &whom) {
+        let asker = asker_of(&responder);
+        match self.policies.admit(&put, &asker) {
             Ok(None) => {}
             Ok(Some(known)) => return self.answer(responder, Ok(known)).await,
             Err(refusal) => return self.refuse(responder, refusal).await,
@@ -37,7 +37,7 @@ impl Service {
         let policies = Arc::clone(&self.policies);
         let put = off_thread(move || {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            policies.put(&put, &whom, &file, now.as_millis() as u64)
+            policies.put(&put, &asker, &file, now.as_millis() as u64)
         });
         let put = put.await;
         drop(turn);
@@ -50,7 +50,7 @@ impl Service {
         page: ListAfter<PolicyVersion>,
         responder: Responder,
     ) -> Result<(), StreamLost> {
-        let list = self.policies.list(&whom(&responder), page.after.as_ref());
+        let list = self.policies.list(&asker_of(&responder), page.after.as_ref());
         self.answer(responder, Ok(list)).await
     }
 
@@ -61,7 +61,7 @@ impl Service {
         reader: &Reader,
         responder: Responder,
     ) -> Result<(), StreamLost> {
-        let reads = whom(&responder).reads;
+        let reads = asker_of(&responder).reads;
         let info = match self.policies.find(&fetch.name, fetch.version, &reads) {
             Ok(info) => info,
             Err(refusal) => return self.refuse(responder, refusal).await,
@@ -94,8 +94,8 @@ impl Service {
         remove: RemovePolicy,
         responder: Responder,
     ) -> Result<(), StreamLost> {
-        let (policies, whom) = (Arc::clone(&self.policies), whom(&responder));
-        let removed = off_thread(move || policies.remove(&remove, &whom)).await;
+        let (policies, asker) = (Arc::clone(&self.policies), asker_of(&responder));
+        let removed = off_thread(move || policies.remove(&remove, &asker)).await;
         self.answer(responder, removed).await
     }
 
@@ -118,10 +118,10 @@ impl Service {
 }
 
 /// Returns who asks. Nodes read all: the coordinator has named what they are to play.
-fn whom(responder: &Responder) -> Whom {
+fn asker_of(responder: &Responder) -> PolicyAsker {
     let peer = responder.peer();
     let reads = if peer.role == Role::Node { ReadGrant::All } else { peer.reads.clone() };
-    Whom { claimant: peer.claimant(), reads }
+    PolicyAsker { claimant: peer.claimant(), reads }
 }
 
 /// Receives as many bytes as were announced. Refuses more, and an asker that sends none for a while.

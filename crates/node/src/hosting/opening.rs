@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::{Claimant, RecordRule};
+use rollhouse_env::EnvEntry;
 use rollhouse_host::{EnvRequest, Holder};
-use rollhouse_policy::Model;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
     Connection, EndCause, FrameLayout, LaneSettings, OpenSession, Refusal, RefusalCode, ReplayOf,
@@ -20,6 +20,7 @@ use crate::learning::{asked_for, refusal};
 use crate::owned::OwnedSession;
 use crate::owned_handle::OwnedHandle;
 use crate::plan::{SessionPlan, registered};
+use crate::policies::model;
 use crate::replay_session::ReplaySession;
 use crate::session_handle::SessionHandle;
 use crate::session_places::claimant;
@@ -40,11 +41,11 @@ impl Hosting {
         coordinator: Option<&Connection>,
     ) -> Result<SessionOpened, Refusal> {
         check_owner(open)?;
-        let model = match &open.settings.collect {
-            Some(collect) => Some(self.stock.policies.model(collect, coordinator).await?),
+        let policy = match &open.settings.collect {
+            Some(collect) => self.stock.policies.file_of(collect, coordinator).await?,
             None => None,
         };
-        let wanted = self.wanted(open, model.clone())?;
+        let wanted = self.wanted(open, policy.clone()).await?;
         self.check_fitness(open).await?;
         let superseded = self.table().superseded(open);
         if let Some(earlier) = superseded {
@@ -60,7 +61,7 @@ impl Hosting {
         let handle = match wanted {
             Wanted::Lanes(plan) => self.make(plan, open, status.clone()).await?,
             Wanted::Learned(env) => {
-                let plan = self.learned(env, open, model).await?;
+                let plan = self.learned(env, open, policy).await?;
                 self.make(Arc::new(plan), open, status.clone()).await?
             }
             Wanted::Replay(of) => self.make_replay(of, open, status.clone(), coordinator).await?,
@@ -87,7 +88,7 @@ impl Hosting {
         &self,
         env: EnvRequest,
         open: &OpenSession,
-        model: Option<Arc<dyn Model>>,
+        policy: Option<Arc<Vec<u8>>>,
     ) -> Result<SessionPlan, Refusal> {
         let shown =
             |watch: &_| self.table().watch_connecting(open.session, open.incarnation, Clone::clone(watch));
@@ -104,24 +105,38 @@ impl Hosting {
             placement: (open.incarnation.term, open.incarnation.counter),
         };
         let entry = learned.entry(&watch, Some(holder)).map_err(|error| refusal(&error))?;
-        let plan = SessionPlan::with(Arc::new(entry), open, model, &self.settings.program)?;
+        let plan = self.planned(Arc::new(entry), open, policy).await?;
         Ok(plan.connecting_by(watch).giving_up_after(self.settings.deadlines))
     }
 
+    /// Returns the plan for lanes of an env. A net is read and tried by a worker: that may take seconds, in which the node's
+    /// heartbeats go on.
+    async fn planned(
+        &self,
+        entry: Arc<EnvEntry>,
+        open: &OpenSession,
+        policy: Option<Arc<Vec<u8>>>,
+    ) -> Result<SessionPlan, Refusal> {
+        let (open, program) = (open.clone(), self.settings.program.clone());
+        let owner = claimant(&open.owner, open.operates);
+        let has_net = policy.is_some();
+        let plan = move || {
+            let file = policy.as_deref().map_or(&[][..], Vec::as_slice);
+            let model = open.settings.collect.as_ref().map(|collect| model(collect, file)).transpose()?;
+            SessionPlan::with(entry, &open, model, &program)
+        };
+        if has_net { self.made_by_worker(&owner, plan).await? } else { plan() }
+    }
+
     /// Returns what kind of session is asked for, checked as far as possible before anything is made.
-    fn wanted(&self, open: &OpenSession, model: Option<Arc<dyn Model>>) -> Result<Wanted, Refusal> {
+    async fn wanted(&self, open: &OpenSession, policy: Option<Arc<Vec<u8>>>) -> Result<Wanted, Refusal> {
         match &open.settings.replay {
             None => {
                 let LaneSettings { env, env_kwargs, deterministic, infos, .. } = &open.settings;
                 if self.stock.learning.has(env) && self.stock.registry.get(env).is_err() {
                     return asked_for(env, env_kwargs, *deterministic, infos).map(Wanted::Learned);
                 }
-                let plan = SessionPlan::with(
-                    registered(open, &self.stock.registry)?,
-                    open,
-                    model,
-                    &self.settings.program,
-                )?;
+                let plan = self.planned(registered(open, &self.stock.registry)?, open, policy).await?;
                 Ok(Wanted::Lanes(Arc::new(plan.giving_up_after(self.settings.deadlines))))
             }
             Some(of) if (open.first_lane, open.lanes, open.pool_lanes) == (0, 1, 1) => {
