@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef, EpisodeName, Interruption, Outcome, Past, RunId};
+use rollhouse_core::{
+    AutoresetMode, ColumnData, ColumnRef, EpisodeName, Interruption, Outcome, Past, PastEvent, PlayedActions,
+    RunId,
+};
 use rollhouse_engine::{ConfigError, Engine, EngineConfig, Reset, ResumeError, StepError};
 use rollhouse_env::EnvEntry;
 use rollhouse_policy::{Act, ActError, Policy};
@@ -38,6 +41,8 @@ pub(crate) struct PlayedEpisode {
 pub(crate) enum LaneError {
     Step(StepError),
     Act(ActError),
+    /// Its past could not be repeated.
+    Resume(ResumeError),
 }
 
 impl OneLane {
@@ -85,16 +90,35 @@ impl OneLane {
         Ok(())
     }
 
-    /// Brings the first episode to where another one stood after `steps` steps with that return; `action` was its last.
+    /// Brings the first episode to where another one stood after `steps` steps with that return; `action` was its last. A policy that
+    /// remembers what a lane has shown sees all of it.
     pub(crate) fn resume(
         &mut self,
         past: Vec<Past>,
-        steps: u64,
-        total_reward: f64,
-        action: Option<ColumnData>,
-    ) -> Result<(), ResumeError> {
-        self.engine.replay(past)?;
+        (steps, total_reward, action): (u64, f64, Option<ColumnData>),
+        policy: Option<&mut dyn Policy>,
+    ) -> Result<(), LaneError> {
+        match policy.filter(|policy| policy.is_recurrent()) {
+            Some(policy) => past.into_iter().try_for_each(|past| self.relive(past, policy))?,
+            None => self.engine.replay(past).map_err(LaneError::Resume)?,
+        }
         (self.steps, self.total_reward, self.action) = (steps, total_reward, action);
+        Ok(())
+    }
+
+    /// Repeats a part of the past, and has a policy see what the lane shows before each of its actions.
+    fn relive(&mut self, past: Past, policy: &mut dyn Policy) -> Result<(), LaneError> {
+        let PastEvent::Played(PlayedActions { count, actions }) = past.what else {
+            return self.engine.replay(vec![past]).map_err(LaneError::Resume);
+        };
+        let elements = self.action_elements();
+        for row in 0..count {
+            self.look(policy)?;
+            let action = actions.as_ref().slice(row * elements, (row + 1) * elements).into();
+            let what = PastEvent::Played(PlayedActions { count: 1, actions: action });
+            self.engine.replay(vec![Past { what, ..past }]).map_err(LaneError::Resume)?;
+            self.steps += 1;
+        }
         Ok(())
     }
 
@@ -110,6 +134,12 @@ impl OneLane {
 
     /// Takes a step with the action that a policy chooses.
     pub(crate) fn step_by(&mut self, policy: &mut dyn Policy) -> Result<(), LaneError> {
+        self.look(policy)?;
+        self.take_step().map_err(LaneError::Step)
+    }
+
+    /// Has a policy choose the next action from what the lane shows.
+    fn look(&mut self, policy: &mut dyn Policy) -> Result<(), LaneError> {
         let masked = self.engine.entry().spec().action_mask();
         let (frame, actions) = self.engine.frame_and_actions().map_err(LaneError::Step)?;
         let obs = frame.obs_columns();
@@ -120,7 +150,7 @@ impl OneLane {
         if !policy.failed().is_empty() {
             return Err(LaneError::Act(ActError::NotFinite));
         }
-        self.take_step().map_err(LaneError::Step)
+        Ok(())
     }
 
     fn take_step(&mut self) -> Result<(), StepError> {
@@ -205,6 +235,7 @@ impl std::fmt::Display for LaneError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Step(error) => error.fmt(f),
+            Self::Resume(error) => error.fmt(f),
             Self::Act(error) => error.fmt(f),
         }
     }

@@ -30,6 +30,8 @@ type Taken = Result<Vec<LostLane>, Trouble>;
 struct FragmentRequest<'a, 'f> {
     layout: &'a FrameLayout,
     notes: &'a StepColumns,
+    /// Columns of what the policy remembers of each lane; `None` if it remembers nothing.
+    states: Option<&'a StepColumns>,
     steps: usize,
     /// How many steps the lanes have taken since they were reset.
     at: u64,
@@ -45,12 +47,13 @@ impl AsyncPool {
     /// # Errors
     /// See [`StepError`]. Of several nodes some may have it then.
     pub async fn follow(&mut self, policy: &PolicyGiven, file: Bytes) -> Result<&StepColumns, StepError> {
-        let body = RequestBody { kind: FrameKind::Policy, columns: file, sidecar: encoded(policy) };
+        let policy = PolicyGiven { keeps_states: true, ..policy.clone() };
+        let body = RequestBody { kind: FrameKind::Policy, columns: file, sidecar: encoded(&policy) };
         let deadline = self.deadline();
         self.settle_sessions(deadline, false).await;
         let Self { sessions, carrier, alarm, .. } = self;
         let way = &Way { carrier: &*carrier, deadline: carrier.at(deadline) };
-        let mut taken: Vec<Option<Result<StepColumns, Trouble>>> = sessions.iter().map(|_| None).collect();
+        let mut taken: Vec<Option<Result<PolicyTaken, Trouble>>> = sessions.iter().map(|_| None).collect();
         let parts = sessions.iter_mut().zip(&mut taken).filter(|(site, _)| !site.session.is_out());
         let parts = parts.map(|(site, slot)| {
             let body = body.clone();
@@ -61,31 +64,33 @@ impl AsyncPool {
             return Err(self.timed_out());
         }
         let ready = self.readiness;
-        let mut columns = None;
+        let mut of_policy = None;
         let mut judged = Vec::new();
         for taken in taken {
             judged.push(taken.map(|taken| {
-                taken.map(|noted| {
-                    columns.get_or_insert(noted);
+                taken.map(|taken| {
+                    of_policy.get_or_insert(taken);
                     Vec::new()
                 })
             }));
         }
         self.judge(judged, ready, false)?;
         self.readiness = ready;
-        Ok(self.noted.insert(columns.unwrap_or_default()))
+        Ok(&self.noted.insert(of_policy.unwrap_or_default()).columns)
     }
 
     /// Returns what the policy notes of each step by which the lanes play; `None` without one.
-    pub const fn noted(&self) -> Option<&StepColumns> {
-        self.noted.as_ref()
+    pub fn noted(&self) -> Option<&StepColumns> {
+        self.noted.as_ref().map(|noted| &noted.columns)
     }
 
     /// Returns the columns of the fragments of this pool; `None` before it follows a policy.
     pub fn fragment_columns(&self) -> Option<FragmentColumns> {
         let same_step = self.kind.autoreset == AutoresetMode::SameStep;
         let batch = BatchColumns::of(&self.kind.spec, same_step);
-        Some(FragmentColumns { batch, notes: self.noted.as_ref()?.specs().to_vec() })
+        let PolicyTaken { columns, states } = self.noted.as_ref()?;
+        let states = states.as_ref().map(|states| states.specs().to_vec());
+        Some(FragmentColumns { batch, notes: columns.specs().to_vec(), states })
     }
 
     /// Plays until the fragment is full, by the policy that the pool [follows](AsyncPool::follow). `at` says how many steps
@@ -96,7 +101,9 @@ impl AsyncPool {
     /// See [`StepError`]; what the fragment has is not known then, and the pool has to be reset, but where no lane has moved.
     pub async fn play(&mut self, at: u64, fragment: &mut Fragment) -> Result<(), StepError> {
         self.refuse_order()?;
-        let Some(notes) = self.noted.clone() else { return Err(Rules::NoPolicy.into()) };
+        let Some(PolicyTaken { columns: notes, states }) = self.noted.clone() else {
+            return Err(Rules::NoPolicy.into());
+        };
         self.first_done = None;
         let lost_before = self.lanes_lost();
         let deadline = self.deadline();
@@ -112,6 +119,7 @@ impl AsyncPool {
             let asked = &FragmentRequest {
                 layout: &kind.layout,
                 notes: &notes,
+                states: states.as_ref(),
                 steps,
                 at,
                 bools: &kind.bools,
@@ -149,21 +157,22 @@ impl AsyncPool {
 
 impl<C: Carrier> PoolSession<C> {
     /// Sends the policy to its node.
-    async fn follow(&mut self, way: &Way<'_, C>, body: RequestBody) -> Result<StepColumns, Trouble> {
+    async fn follow(&mut self, way: &Way<'_, C>, body: RequestBody) -> Result<PolicyTaken, Trouble> {
         self.link.play(&mut self.terms).map_err(Trouble::Refused)?;
         self.ask(body.clone(), way);
         self.answer(way).await?;
         let now = way.carrier.now();
         let taken = control::decode::<PolicyTaken>(self.sidecar());
-        let PolicyTaken { columns } = taken.map_err(|error| self.distrust(now, error.to_string()))?;
+        let taken = taken.map_err(|error| self.distrust(now, error.to_string()))?;
         self.session.follows(body);
-        Ok(columns)
+        Ok(taken)
     }
 
     /// Plays so many steps, in as many requests as its node wants. Returns the lanes that are lost after the last.
     async fn play(&mut self, way: &Way<'_, C>, asked: &FragmentRequest<'_, '_>) -> Taken {
         let mut lost = Vec::new();
         self.played = 0;
+        self.show_states(asked);
         while self.played < asked.steps {
             let play =
                 PlaySteps { steps: (asked.steps - self.played) as u32, at: asked.at + self.played as u64 };
@@ -174,6 +183,17 @@ impl<C: Carrier> PoolSession<C> {
             (self.played, lost) = self.land_fragment(now, asked).map_err(|what| self.distrust(now, what))?;
         }
         Ok(lost)
+    }
+
+    /// Writes into the fragment what the policy remembers of the lanes before its first step.
+    fn show_states(&self, asked: &FragmentRequest<'_, '_>) {
+        let Some(states) = asked.states else { return };
+        let zeros = |spec: &ColumnSpec| vec![0.0; self.lanes.len() * spec.elements()];
+        let mut fragment = asked.target.lock();
+        match self.session.memory() {
+            Some(memory) => fragment.remember(&self.lanes, &memory.rows),
+            None => fragment.remember(&self.lanes, &states.specs().iter().map(zeros).collect::<Vec<_>>()),
+        }
     }
 
     /// Writes the answer's rows into the fragment. Returns the steps that are done, and the lanes that are lost after the last.
@@ -189,7 +209,8 @@ impl<C: Carrier> PoolSession<C> {
         let steps = said.steps as usize;
         let places = Some(steps).filter(|steps| (1..=asked.steps - *played).contains(steps));
         let places = places.and_then(|steps| {
-            asked.layout.fragment((steps, lanes.len()), asked.notes.specs(), said.finals.len())
+            let states = asked.states.map(StepColumns::specs);
+            asked.layout.fragment((steps, lanes.len()), asked.notes.specs(), said.finals.len(), states)
         });
         let Some(places) = places.filter(|places| places.bytes == columns.bytes().len()) else {
             return Err(format!("a fragment of {steps} steps in {} bytes", columns.bytes().len()));
@@ -213,6 +234,9 @@ impl<C: Carrier> PoolSession<C> {
             session.note_batch(&Answered { now, flags, taken, notes: noted }, &mut losses);
             let lane = |loss: &LostLane| lanes.start + loss.lane as usize;
             target.lose(*played + step, losses.iter().map(lane), losses[known..].iter().map(lane));
+        }
+        if let Some(memory) = &places.memory {
+            session.remembers(memory.read(columns));
         }
         // A lane whose episode its policy gave up is there.
         losses.retain(|loss| loss.outcome != Outcome::Interrupted(Interruption::Policy).code());

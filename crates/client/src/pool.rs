@@ -15,8 +15,8 @@ use rollhouse_core::{
 use rollhouse_engine::ActionCheck;
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
-    Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PoolOpened, PoolStatus,
-    Refusal, RefusalCode, Spread,
+    Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PolicyTaken, PoolOpened,
+    PoolStatus, Refusal, RefusalCode, Spread,
 };
 use tokio::time::Instant;
 
@@ -120,7 +120,7 @@ pub struct AsyncPool {
     pub(crate) readiness: Readiness,
     pub(crate) first_done: Option<FirstDone>,
     /// Columns that the policy notes by which the lanes play; `None` without one.
-    pub(crate) noted: Option<StepColumns>,
+    pub(crate) noted: Option<PolicyTaken>,
     pub(crate) timeout: Duration,
     /// The timer for the deadlines of calls.
     pub(crate) alarm: Alarm,

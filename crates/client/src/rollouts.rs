@@ -148,8 +148,10 @@ pub enum RolloutsError {
         /// Bytes of all lanes so far.
         bytes: usize,
     },
-    /// An update notes other columns than the policy before.
-    #[error("an update notes other step columns than the policy that it is to follow")]
+    /// An update notes other columns, or remembers other states, than the policy before.
+    #[error(
+        "an update notes other step columns, or remembers other states, than the policy that it is to follow"
+    )]
     Columns,
     /// An update is of an earlier version.
     #[error("version {given} after {newest}; the versions of updates go up")]
@@ -370,13 +372,13 @@ impl PlayedLanes for EmbeddedLanes {
     }
 
     fn follow(&mut self, policy: &PolicyGiven, file: Bytes) -> Result<FragmentColumns, RolloutsError> {
-        let PolicyGiven { name, version, seed, sampling } = policy;
+        let PolicyGiven { name, version, seed, sampling, .. } = policy;
         let model = model_of(name, *version, *sampling, &file)?;
         let refused = |error| RolloutsError::Model { name: name.clone(), error };
         let Self { engine, player } = self;
         let player = match player {
             None => player.insert(Player::new(engine, &*model, *seed).map_err(refused)?),
-            Some(player) if *player.notes() != model.columns(engine.entry().spec()) => {
+            Some(player) if !player.is_like(&*model, engine.entry().spec()) => {
                 return Err(RolloutsError::Columns);
             }
             Some(player) => {
@@ -412,12 +414,14 @@ impl PlayedLanes for Pool {
     }
 
     fn follow(&mut self, policy: &PolicyGiven, file: Bytes) -> Result<FragmentColumns, RolloutsError> {
-        let before = self.noted().cloned();
-        let noted = Self::follow(self, policy, file)?;
-        if before.is_some_and(|before| before != *noted) {
+        let of = |columns: &FragmentColumns| (columns.notes.clone(), columns.states.clone());
+        let before = self.fragment_columns();
+        Self::follow(self, policy, file)?;
+        let columns = self.fragment_columns().ok_or(RolloutsError::Ended)?;
+        if before.is_some_and(|before| of(&before) != of(&columns)) {
             return Err(RolloutsError::Columns);
         }
-        self.fragment_columns().ok_or(RolloutsError::Ended)
+        Ok(columns)
     }
 
     fn play(&mut self, at: u64, fragment: &mut Fragment) -> Result<(), RolloutsError> {

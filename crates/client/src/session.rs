@@ -1,10 +1,12 @@
 //! One session of a pool, as its owner decides about it: requests, retries, and resuming its lanes elsewhere.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_core::{EnvSpec, Interruption, Outcome};
+use rollhouse_policy::LaneStates;
 use rollhouse_wire::{EndCause, FrameKind, GoneSession, Grant, Refusal, SessionId};
 
 pub use self::event::{
@@ -61,6 +63,8 @@ pub struct Session {
     deadline: Duration,
     /// The policy by which its lanes play, which another node is sent as well.
     policy: Option<RequestBody>,
+    /// What that policy remembers of the lanes, which another node is sent as well.
+    memory: Option<LaneStates>,
     /// The log; `None` if the node's answers do not say what a log needs.
     log: Option<SessionLog>,
     /// Lanes whose past is lost, until a batch has shown it.
@@ -105,8 +109,9 @@ enum Stage {
     Leaving,
     /// Its node is lost: another place is asked for, not before that time.
     Placing { gone: Gone, not_before: Option<Duration> },
-    /// Its new node is sent what the lanes did, part by part, and then the policy by which they play.
-    Resuming { past: PastReader, part: Option<(RequestBody, Exchange)>, follows: bool },
+    /// Its new node is sent what the lanes did, part by part, and then `behind` that the policy by which they play, and what that
+    /// remembers of them.
+    Resuming { past: PastReader, part: Option<(RequestBody, Exchange)>, behind: VecDeque<RequestBody> },
     /// Its lanes are lost.
     Gone(Gone),
 }
@@ -145,6 +150,7 @@ impl Session {
             request: None,
             deadline: Duration::ZERO,
             policy: None,
+            memory: None,
             log: Some(log),
             cut: Vec::new(),
             leaving: false,

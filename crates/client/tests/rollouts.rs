@@ -41,7 +41,7 @@ fn telling(version: u64) -> (PolicyGiven, Bytes) {
 }
 
 fn policy(version: u64) -> PolicyGiven {
-    PolicyGiven { name: "leaning".to_owned(), version, seed: 5, sampling: None }
+    PolicyGiven { name: "leaning".to_owned(), version, seed: 5, sampling: None, keeps_states: false }
 }
 
 fn options(steps: usize, staleness: usize) -> RolloutsOptions {
@@ -82,7 +82,7 @@ fn contents(fragment: &Fragment) -> Vec<Vec<u8>> {
         finals.rows.iter().flat_map(|row| row.to_le_bytes()).collect(),
         bytes(finals.obs[0].as_ref()),
     ];
-    all.extend(fragment.notes().map(bytes));
+    all.extend(fragment.notes().chain(fragment.states()).map(bytes));
     all
 }
 
@@ -183,6 +183,37 @@ fn lanes_whose_node_goes_away_show_what_they_would_have_shown() {
     }
 }
 
+/// A net of CartPole that remembers what lanes have shown.
+#[cfg(feature = "onnx")]
+fn remembering(staleness: usize, whole: bool) -> RolloutsOptions {
+    let file = Bytes::from_static(include_bytes!("../../policy/tests/onnx/cartpole_gru.onnx"));
+    RolloutsOptions { file, whole, ..options(50, staleness) }
+}
+
+#[cfg(feature = "onnx")]
+#[test]
+fn what_a_net_remembers_of_lanes_is_in_each_fragment_and_goes_along_when_their_node_goes_away() {
+    for (autoreset, whole) in
+        [(AutoresetMode::SameStep, false), (AutoresetMode::NextStep, false), (AutoresetMode::SameStep, true)]
+    {
+        let mut nodes = Nodes::start(3);
+        let mut here = Rollouts::begin(embedded(autoreset), remembering(0, whole)).unwrap();
+        let there = pool(&nodes, autoreset);
+        let mut there = Rollouts::begin(there, remembering(1, whole)).unwrap();
+        for fragment in 0..6 {
+            if fragment == 2 || fragment == 4 {
+                nodes.stop(fragment / 2);
+            }
+            let batch = next(&mut here);
+            let states: Vec<f32> =
+                batch.fragment.states().flat_map(|rows| rows.as_f32().unwrap().to_vec()).collect();
+            let remembers = states.iter().any(|&number| number != 0.0);
+            assert_eq!(remembers, !whole && fragment > 0, "{autoreset:?}, fragment {fragment}");
+            assert_same(&batch, &next(&mut there), &format!("{autoreset:?}, {whole}, fragment {fragment}"));
+        }
+    }
+}
+
 #[test]
 fn what_is_no_policy_of_the_env_is_refused_with_its_numbers_and_the_lanes_go_on() {
     let nodes = Nodes::start(1);
@@ -251,6 +282,7 @@ fn lanes_without_a_policy_and_lanes_in_memory_do_not_play() {
     lanes.reset(&Reset::seeded(3, LANES)).unwrap();
     assert!(lanes.fragment_columns().is_none());
     let columns = rollhouse_engine::FragmentColumns {
+        states: None,
         batch: Engine::columns(&Registry::builtin().get("CartPole-v1").unwrap(), AutoresetMode::SameStep),
         notes: Vec::new(),
     };

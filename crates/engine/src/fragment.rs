@@ -27,6 +27,8 @@ pub struct Fragment {
     pub(crate) actions: ColumnData,
     pub(crate) versions: Vec<u64>,
     pub(crate) notes: Vec<ColumnData>,
+    /// A row of each lane.
+    pub(crate) states: Vec<ColumnData>,
     pub(crate) finals: Finals,
 }
 
@@ -46,6 +48,8 @@ pub struct FragmentColumns {
     pub batch: BatchColumns,
     /// Columns that the policy notes of each step.
     pub notes: Vec<ColumnSpec>,
+    /// Columns of what the policy remembers of each lane; `None` if it remembers nothing.
+    pub states: Option<Vec<ColumnSpec>>,
 }
 
 impl Fragment {
@@ -71,6 +75,12 @@ impl Fragment {
             actions: zeros(room, &columns.batch.action),
             versions: vec![0; rows],
             notes: columns.notes.iter().map(|spec| zeros(room, spec)).collect(),
+            states: columns
+                .states
+                .iter()
+                .flatten()
+                .map(|spec| ColumnData::zeros(spec.dtype, lanes * spec.elements()))
+                .collect(),
             finals: Finals { rows: Vec::new(), obs: columns.batch.obs.iter().map(none).collect() },
         }
     }
@@ -167,6 +177,20 @@ impl Fragment {
         (0..self.notes.len()).map(|column| self.note(column))
     }
 
+    /// Returns what the policy remembered in one of its states before the first step: a row of each lane, zeros where an episode
+    /// begins with that step.
+    ///
+    /// # Panics
+    /// If the policy has no such state.
+    pub fn state(&self, column: usize) -> ColumnRef<'_> {
+        self.states[column].as_ref()
+    }
+
+    /// Returns what the policy remembered before the first step, state by state.
+    pub fn states(&self) -> impl Iterator<Item = ColumnRef<'_>> {
+        self.states.iter().map(ColumnData::as_ref)
+    }
+
     /// Returns the last observations of episodes that ended in rows which show the next one.
     pub const fn finals(&self) -> &Finals {
         &self.finals
@@ -180,6 +204,20 @@ impl Fragment {
         self.steps = 0;
         self.finals.clear();
         self.show(frame);
+    }
+
+    /// Takes what a policy remembers of some lanes before the first step: rows of each state.
+    ///
+    /// # Panics
+    /// If the rows are no states of so many lanes.
+    pub fn remember(&mut self, lanes: &Range<usize>, states: &[Vec<f32>]) {
+        for (column, rows) in self.states.iter_mut().zip(states) {
+            let elements = column.len() / self.lanes;
+            let mut column = column.as_mut();
+            let taken =
+                column.slice(lanes.start * elements, lanes.end * elements).copy_from(ColumnRef::F32(rows));
+            assert!(taken, "{} numbers of {} lanes", rows.len(), lanes.len());
+        }
     }
 
     /// Takes what a policy has chosen and noted for the next step.

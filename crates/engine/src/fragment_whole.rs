@@ -37,6 +37,7 @@ impl Fragment {
             actions: done(&|one| &one.actions),
             versions: parts.iter().flat_map(Self::versions).copied().collect(),
             notes: (0..first.notes.len()).map(|column| done(&|one| &one.notes[column])).collect(),
+            states: first.states.clone(),
             finals: joined_finals(parts),
         })
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use rollhouse_core::{AutoresetMode, ColumnSpec, Interruption, Role, StepColumns};
-use rollhouse_policy::{Act, ActError, Model, ModelError, Policy};
+use rollhouse_core::{AutoresetMode, ColumnSpec, EnvSpec, Interruption, Role, StepColumns};
+use rollhouse_policy::{Act, ActError, LaneMemory, LaneStates, Model, ModelError, Policy};
 
 use crate::fragment::FragmentColumns;
 use crate::{Engine, Fragment, StepError};
@@ -17,6 +17,8 @@ use crate::{Engine, Fragment, StepError};
 pub struct Player {
     policy: Box<dyn Policy>,
     columns: StepColumns,
+    /// Columns of what it remembers of each lane.
+    states: StepColumns,
     /// Info channels with the action that was taken and with the version of the policy, of an env that reports them.
     reports: (Option<usize>, Option<usize>),
     /// Steps that the lanes have taken since they were reset: what is drawn depends on it.
@@ -53,6 +55,7 @@ impl Player {
         Ok(Self {
             policy,
             columns: model.columns(spec),
+            states: model.states(spec),
             reports: (spec.action_taken(), spec.channel(Role::PolicyVersion)),
             step: 0,
             stepping: false,
@@ -68,18 +71,25 @@ impl Player {
     /// As [`Player::new`]; they go on by the one they had.
     pub fn follow(&mut self, engine: &Engine, model: &dyn Model, run_seed: u64) -> Result<(), ModelError> {
         let next = Self::new(engine, model, run_seed)?;
-        let Self { mut policy, step, stepping, lost, given_up, .. } = std::mem::replace(self, next);
+        let Self { policy, step, stepping, lost, given_up, .. } = std::mem::replace(self, next);
         if let Some(memory) = policy.memory() {
-            self.policy.recall(memory);
+            self.policy.recall(memory.clone());
         }
         (self.step, self.stepping, self.lost, self.given_up) = (step, stepping, lost, given_up);
         Ok(())
     }
 
+    /// Returns whether the policies of a model note and remember what its own does.
+    pub fn is_like(&self, model: &dyn Model, env: &EnvSpec) -> bool {
+        let of_model = (&model.columns(env), &model.states(env), model.is_recurrent(env));
+        (&self.columns, &self.states, self.is_recurrent()) == of_model
+    }
+
     /// Returns the columns of its fragments.
     pub fn columns(&self, engine: &Engine) -> FragmentColumns {
         let batch = Engine::columns(engine.entry(), engine.autoreset());
-        FragmentColumns { batch, notes: self.columns.specs().to_vec() }
+        let states = self.is_recurrent().then(|| self.states.specs().to_vec());
+        FragmentColumns { batch, notes: self.columns.specs().to_vec(), states }
     }
 
     /// Returns the columns that the policy notes of each step.
@@ -100,6 +110,39 @@ impl Player {
     /// Returns whether what it chooses depends on what lanes have shown before in their episodes.
     pub fn is_recurrent(&self) -> bool {
         self.policy.is_recurrent()
+    }
+
+    /// Returns the columns of what the policy remembers of each lane.
+    pub const fn states(&self) -> &StepColumns {
+        &self.states
+    }
+
+    /// Returns what the policy remembers of the lanes before it chooses their next actions; `None` if it is not recurrent.
+    ///
+    /// # Errors
+    /// As [`Engine::frame`].
+    pub fn memory(&mut self, engine: &mut Engine) -> Result<Option<LaneStates>, StepError> {
+        if !self.is_recurrent() {
+            return Ok(None);
+        }
+        engine.forget_before_episodes(&mut *self.policy)?;
+        let first = engine.config.first_lane;
+        Ok(self.policy.memory().map(|memory| memory.copy(first..first + engine.lanes() as u32)))
+    }
+
+    /// Has the policy go on with what another, elsewhere, has remembered of the engine's lanes. Returns false if that is nothing of
+    /// these lanes and states.
+    pub fn recall(&mut self, engine: &Engine, lanes: LaneStates) -> bool {
+        let (count, states) = (lanes.began.len(), self.states.specs());
+        let mut rows = states.iter().zip(&lanes.rows);
+        let fits = count == engine.lanes()
+            && states.len() == lanes.rows.len()
+            && rows.all(|(spec, rows)| rows.len() == count * spec.elements());
+        let memory = LaneMemory::of(engine.config.first_lane, lanes).filter(|_| fits);
+        memory.is_some_and(|memory| {
+            self.policy.recall(memory);
+            true
+        })
     }
 
     /// Says how many steps the lanes have taken since they were reset.
@@ -156,6 +199,9 @@ impl Player {
     fn choose(&mut self, engine: &mut Engine, fragment: &mut Fragment) -> Result<(), PlayError> {
         if fragment.steps() == 0 {
             fragment.begin(&engine.frame()?);
+            if let Some(memory) = self.memory(engine)? {
+                fragment.remember(&(0..engine.lanes()), &memory.rows);
+            }
             self.look_for_recorded(engine);
             engine.set_policy_version(self.policy.version());
         }

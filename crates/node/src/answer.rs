@@ -3,8 +3,9 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use rollhouse_core::ColumnRef;
 use rollhouse_engine::{Fragment, Frame, Received};
+use rollhouse_policy::LaneStates;
 use rollhouse_wire::{
-    FragmentNotes, FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Notes, PolicyTaken, Refusal,
+    FragmentNotes, FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Notes, PolicyTaken, Refusal, put_memory,
 };
 use serde::Serialize;
 
@@ -70,6 +71,11 @@ impl Answer {
         self.column(ColumnRef::U8(fragment.truncated()));
         self.column(ColumnRef::U8(fragment.reset()));
         fragment.finals().obs.iter().for_each(|column| self.column(column.as_ref()));
+    }
+
+    /// Appends what a policy remembers of all lanes.
+    pub(crate) fn memory(&mut self, lanes: &LaneStates) {
+        put_memory(lanes, &mut self.out);
     }
 
     /// Writes sidecar and header, and returns the whole answer.

@@ -233,6 +233,7 @@ impl OwnedSession {
             FrameKind::Step => self.step(header.number, &request.columns),
             FrameKind::Send => self.send(header.number, request)?,
             FrameKind::Policy => self.follow(header.number, request)?.map(Some),
+            FrameKind::Memory => self.recall(header.number, &request.columns)?.map(Some),
             FrameKind::Play => {
                 let play = self.play(&request.sidecar)?;
                 play.and_then(|play| self.wait_for(header.number, Wanted::Play(play)))

@@ -13,7 +13,7 @@ use rollhouse_core::{
 use rollhouse_engine::{Engine, EngineConfig, Glance, PlayError, Reset, Stats, StepError, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
-use rollhouse_policy::{Model, ModelError, Policy};
+use rollhouse_policy::{Model, Policy};
 use rollhouse_replay::{PolicyInfo, RunHeader, RunRecorder};
 use rollhouse_wire::limits::MAX_STANDING_LANES;
 use rollhouse_wire::{LaneStanding, Standing};
@@ -448,9 +448,6 @@ impl Rollout {
     /// Makes the lanes, and has them begin their first episodes. May take long.
     fn make(&self, recording: Option<&RunRecorder>, progress: &Progress) -> Result<Lanes, RolloutError> {
         let policy = self.policy.make(self.env.spec(), self.seed).map_err(RolloutError::Policy)?;
-        if self.resume.is_some() && policy.is_recurrent() {
-            return Err(RolloutError::Policy(ModelError::Unseen));
-        }
         let engine = Engine::new(&self.env, self.engine.clone(), recording);
         progress.launch(false);
         let mut engine = engine.map_err(RolloutError::Engine)?;
@@ -524,12 +521,11 @@ impl Rollout {
     }
 
     /// Returns whether it can go on elsewhere from where it stands. In other modes than SAME_STEP a lane may be between two episodes,
-    /// in a row that no lane that begins anew has; and what a policy remembers of lanes does not go along.
+    /// in a row that no lane that begins anew has. What a policy remembers of a lane comes again with the steps of its open episode.
     fn stands(&self) -> bool {
         self.engine.autoreset == AutoresetMode::SameStep
             && matches!(self.engine.schedule, SeedSchedule::PerEpisode { .. })
             && self.engine.lanes <= MAX_STANDING_LANES
-            && !self.policy.is_recurrent(self.env.spec())
     }
 
     fn is_reached(&self, batch: u64, engine: &Engine) -> bool {
@@ -637,16 +633,79 @@ const RESTART_PAUSE: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
-    use rollhouse_core::EnvSpec;
+    use std::collections::HashMap;
+
+    use rollhouse_core::{ColumnRef, EnvSpec, split_mix64};
     use rollhouse_env::Registry;
     use rollhouse_env::testing::{Timing, late};
-    use rollhouse_policy::Builtin;
+    use rollhouse_policy::{Act, ActError, Builtin, ModelError};
 
     use super::*;
 
     fn rollout(env: &Arc<EnvEntry>, episodes: u64) -> Rollout {
+        by(env, episodes, Arc::new(Builtin::Random))
+    }
+
+    fn by(env: &Arc<EnvEntry>, episodes: u64, model: Arc<dyn Model>) -> Rollout {
         let engine = EngineConfig { autoreset: AutoresetMode::SameStep, ..EngineConfig::new(6) };
-        Rollout::new(Arc::clone(env), engine, 7, Arc::new(Builtin::Random), Goal::Episodes(episodes))
+        Rollout::new(Arc::clone(env), engine, 7, model, Goal::Episodes(episodes))
+    }
+
+    /// A model whose actions depend on all that a lane has shown in its episode.
+    #[derive(Debug)]
+    struct Remembering;
+
+    #[derive(Default)]
+    struct Remembered(HashMap<u32, u64>);
+
+    impl Model for Remembering {
+        fn name(&self) -> &'static str {
+            "remembering"
+        }
+
+        fn version(&self) -> u64 {
+            0
+        }
+
+        fn is_recurrent(&self, _: &EnvSpec) -> bool {
+            true
+        }
+
+        fn make(&self, _: &EnvSpec, _: u64) -> Result<Box<dyn Policy>, ModelError> {
+            Ok(Box::<Remembered>::default())
+        }
+    }
+
+    impl Policy for Remembered {
+        fn name(&self) -> &'static str {
+            "remembering"
+        }
+
+        fn version(&self) -> u64 {
+            0
+        }
+
+        fn act(&mut self, mut request: Act<'_>) -> Result<(), ActError> {
+            let shown = request.obs[0].as_f32().unwrap().chunks(4);
+            let actions: Vec<i64> = (request.first_lane..)
+                .zip(shown)
+                .map(|(lane, shown)| {
+                    let state = self.0.entry(lane).or_default();
+                    *state = split_mix64(*state ^ u64::from(shown[1].to_bits()));
+                    (*state % 2).cast_signed()
+                })
+                .collect();
+            assert!(request.actions.copy_from(ColumnRef::I64(&actions)));
+            Ok(())
+        }
+
+        fn is_recurrent(&self) -> bool {
+            true
+        }
+
+        fn begin(&mut self, lane: u32) {
+            self.0.remove(&lane);
+        }
     }
 
     fn playing(rollout: Rollout) -> Playing {
@@ -702,6 +761,21 @@ mod tests {
         let (steps, episodes, length, parts) = in_parts(&rollout(&late, 2_000), 1);
         assert_eq!((steps, episodes, length), wanted(&whole));
         assert!(parts > 1, "{parts}");
+    }
+
+    /// Symptom: rollouts by recurrent nets did not go on elsewhere. Cause: what a net remembers of a lane was not to be had there, and
+    /// a lane's last row before it was stepped with the others was seen twice. Fix: the lane plays its open episode again from its
+    /// beginning, and each row is seen once.
+    #[test]
+    fn what_a_policy_remembers_of_lanes_goes_on_elsewhere_too() {
+        let cartpole = Registry::builtin().get("CartPole-v1").unwrap();
+        let late = late(&cartpole, Timing::default());
+        for (env, episodes) in [(cartpole, 20_000), (late, 2_000)] {
+            let whole = finished(by(&env, episodes, Arc::new(Remembering)));
+            let (steps, done, length, parts) = in_parts(&by(&env, episodes, Arc::new(Remembering)), 1);
+            assert_eq!((steps, done, length), (whole.steps, whole.finished(), whole.lengths.sum()));
+            assert!(parts > 1, "{parts}");
+        }
     }
 
     #[test]

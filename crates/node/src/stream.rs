@@ -257,6 +257,7 @@ const fn code_of(fault: RequestFault) -> CloseCode {
         | RequestFault::Send
         | RequestFault::Play
         | RequestFault::Policy
+        | RequestFault::Memory
         | RequestFault::Past(_) => CloseCode::Malformed,
     }
 }

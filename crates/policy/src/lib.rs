@@ -31,7 +31,7 @@ pub use builtin::{Builtin, UnknownPolicy};
 pub use dense::DenseLayer;
 pub use file::{MAX_NET_BYTES, NetFileError};
 pub use given::{GivenNet, PolicyError, model_of};
-pub use memory::LaneMemory;
+pub use memory::{LaneMemory, LaneStates};
 pub use model::{Model, ModelError};
 pub use net::DenseNet;
 pub use noop::Noop;

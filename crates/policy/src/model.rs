@@ -31,6 +31,12 @@ pub trait Model: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Returns a column of singles for each state that its policies keep of a lane in an env ([`Policy::memory`]), in that order.
+    fn states(&self, env: &EnvSpec) -> StepColumns {
+        let _ = env;
+        StepColumns::default()
+    }
+
     /// Returns what its policies note of each step in an env ([`Policy::notes`]), in that order.
     fn columns(&self, env: &EnvSpec) -> StepColumns {
         let _ = env;
@@ -103,11 +109,11 @@ pub enum ModelError {
         /// The epsilon that was asked for.
         epsilon: f64,
     },
-    /// The net remembers what lanes have shown, and they are in the middle of episodes of which it has seen nothing.
+    /// The net remembers what lanes have shown, and their owner, an earlier version, does not keep it for them.
     #[error(
-        "the net has a state of each lane, and cannot go on with an episode that it has not seen from its beginning"
+        "the net has a state of each lane, which this client does not keep: update it to the nodes' version"
     )]
-    Unseen,
+    Forgetful,
     /// The file of ONNX does not fit the env.
     #[cfg(feature = "onnx")]
     #[error(transparent)]

@@ -167,6 +167,10 @@ impl Model for OnnxModel {
         self.bound(env).is_ok_and(|bound| bound.feeds.is_recurrent())
     }
 
+    fn states(&self, env: &EnvSpec) -> StepColumns {
+        self.bound(env).map(|bound| bound.states.clone()).unwrap_or_default()
+    }
+
     fn columns(&self, env: &EnvSpec) -> StepColumns {
         let bound = self.bound(env).ok();
         let outputs = bound.as_deref().map(|bound| &bound.outputs);

@@ -44,12 +44,13 @@ pub trait Policy: Send {
         let _ = lane;
     }
 
-    /// Hands out what it remembers of lanes, of which it then knows nothing; `None` if it is not recurrent.
-    fn memory(&mut self) -> Option<LaneMemory> {
+    /// Returns what it remembers of lanes; `None` if it is not recurrent.
+    fn memory(&self) -> Option<&LaneMemory> {
         None
     }
 
-    /// Takes what the policy before has remembered of lanes, and goes on with their episodes.
+    /// Takes what another policy has remembered of lanes, in place of what it remembers itself, and goes on with their episodes.
+    /// States of another form are forgotten: lanes begin with empty ones.
     fn recall(&mut self, memory: LaneMemory) {
         let _ = memory;
     }

@@ -229,7 +229,7 @@ fn played_recurrent(model: &OnnxModel, env: &EnvSpec, inputs: usize) -> Vec<Vec<
         }
         // Another policy goes on where this one stands.
         let mut next = model.make(env, 3).unwrap();
-        next.recall(policy.memory().unwrap());
+        next.recall(policy.memory().unwrap().clone());
         policy = next;
     }
     all

@@ -214,6 +214,11 @@ impl<'py> Arrays<'_, 'py> {
             noted.set_item(&spec.path, self.shown(&row_of(spec)?, of.note(at), steps)?)?;
         }
         dict.set_item("notes", noted)?;
+        let states = PyDict::new(py);
+        for (at, spec) in columns.states.iter().flatten().enumerate() {
+            states.set_item(&spec.path, self.shown(&row_of(spec)?, of.state(at), 1)?)?;
+        }
+        dict.set_item("states", states)?;
         self.put_infos(&dict)?;
         self.put_finals(&dict)?;
         Ok(dict)
@@ -264,7 +269,7 @@ fn given((name, version, seed, sampling, file): GivenPolicy) -> (PolicyGiven, by
         temperature,
         epsilon,
     });
-    (PolicyGiven { name, version, seed, sampling }, file.into())
+    (PolicyGiven { name, version, seed, sampling, keeps_states: false }, file.into())
 }
 
 fn too_many_axes() -> PyErr {

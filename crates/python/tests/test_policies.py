@@ -93,11 +93,21 @@ def test_what_a_recurrent_net_remembers_of_a_lane_goes_on_between_batches_and_en
     assert len(np.unique(after.actions)) == 2
 
 
-def test_a_recurrent_net_is_refused_where_lanes_may_have_to_go_on_elsewhere(
+def test_a_recurrent_net_plays_on_a_cluster_what_it_plays_here_with_its_states(
     cluster_url: str,
 ):
-    with (
-        rollhouse.connect(cluster_url) as cluster,
-        pytest.raises(PolicyError, match="has a state of each lane"),
-    ):
-        cluster.rollouts("CartPole-v1", 2, policy=ONNX / "cartpole_gru.onnx")
+    arguments = dict(
+        policy=ONNX / "cartpole_gru.onnx", fragment=20, seed=5, staleness=0
+    )
+    with rollhouse.connect(cluster_url) as cluster:
+        with (
+            cluster.rollouts("CartPole-v1", 6, **arguments) as there,
+            rollhouse.rollouts("CartPole-v1", 6, **arguments) as here,
+        ):
+            for number in range(3):
+                ours, theirs = here.next(), there.next()
+                np.testing.assert_array_equal(ours.actions, theirs.actions)
+                assert ours.states.keys() == theirs.states.keys() and ours.states
+                for name, state in ours.states.items():
+                    assert state.shape[0] == 6 and state.any() == (number > 0)
+                    np.testing.assert_array_equal(state, theirs.states[name])

@@ -38,6 +38,9 @@ pub enum FrameKind {
     /// Owner: choose actions by this policy from now on. The sidecar is a [`PolicyGiven`](crate::PolicyGiven), the columns are
     /// its file. Answer: `Follows`.
     Policy = 7,
+    /// Owner: have the session's policy go on with what another node's has remembered of the lanes. The columns are those of
+    /// [`FrameLayout::memory`](crate::FrameLayout::memory). Answer: `Resumed`.
+    Memory = 8,
     /// Node: the rows of all lanes.
     Batch = 17,
     /// Node: the rows of some lanes, their count and numbers first.
@@ -109,6 +112,7 @@ impl FrameHeader {
             5 => FrameKind::Hasten,
             6 => FrameKind::Play,
             7 => FrameKind::Policy,
+            8 => FrameKind::Memory,
             17 => FrameKind::Batch,
             18 => FrameKind::Rows,
             19 => FrameKind::Refused,

@@ -8,7 +8,9 @@
 use std::ops::Range;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use bytes::BufMut;
 use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec};
+use rollhouse_policy::LaneStates;
 
 use crate::limits::MAX_FRAME_BYTES;
 
@@ -84,8 +86,46 @@ pub struct FragmentPlaces {
     pub reset: Range<usize>,
     /// The columns of last observations, a row for each that the fragment's notes name.
     pub final_obs: Vec<Range<usize>>,
+    /// What the policy remembers of the lanes after the last step; `None` if it remembers nothing.
+    pub memory: Option<MemoryPlaces>,
     /// Bytes of all columns.
     pub bytes: usize,
+}
+
+/// The places of what a policy remembers of lanes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryPlaces {
+    /// The column of flags of lanes that begin an episode with what they show next: their states count as zeros.
+    pub began: Range<usize>,
+    /// The columns of states, a row for each lane.
+    pub states: Vec<Range<usize>>,
+}
+
+impl MemoryPlaces {
+    /// Returns the end of the last column.
+    pub fn end(&self) -> usize {
+        self.states.last().unwrap_or(&self.began).end.next_multiple_of(ALIGNMENT)
+    }
+
+    /// Reads what is remembered from a buffer that has these places.
+    ///
+    /// # Panics
+    /// Those of [`ColumnBuffer::column`].
+    pub fn read(&self, buffer: &ColumnBuffer) -> LaneStates {
+        let began = buffer.bytes()[self.began.clone()].iter().map(|&began| began != 0).collect();
+        let rows = self.states.iter().map(|place| typed(&buffer.bytes()[place.clone()]).to_vec()).collect();
+        LaneStates { began, rows }
+    }
+}
+
+/// Writes what a policy remembers of lanes, as the columns of [`FrameLayout::memory`].
+pub fn put_memory(lanes: &LaneStates, out: &mut impl BufMut) {
+    let mut put = |bytes: &[u8]| {
+        out.put_slice(bytes);
+        out.put_bytes(0, bytes.len().next_multiple_of(ALIGNMENT) - bytes.len());
+    };
+    put(&lanes.began.iter().map(|&began| u8::from(began)).collect::<Vec<_>>());
+    lanes.rows.iter().for_each(|rows| put(cast_slice(rows)));
 }
 
 impl FrameLayout {
@@ -110,12 +150,13 @@ impl FrameLayout {
     }
 
     /// Returns the places of what `lanes` lanes have shown and done in some steps, with so many last observations. `notes` are
-    /// the columns that their policy notes. `None` if it is larger than a frame may be.
+    /// the columns that their policy notes, `states` those of what it remembers, if it does. `None` if it is larger than a frame may be.
     pub fn fragment(
         &self,
         (steps, lanes): (usize, usize),
         notes: &[ColumnSpec],
         finals: usize,
+        states: Option<&[ColumnSpec]>,
     ) -> Option<FragmentPlaces> {
         let mut next = Cursor { rows: steps.checked_mul(lanes)?, at: 0 };
         Some(FragmentPlaces {
@@ -128,8 +169,18 @@ impl FrameLayout {
             truncated: next.take(1)?,
             reset: next.take(1)?,
             final_obs: next.of_rows(finals).columns(&self.obs)?,
+            memory: match states {
+                Some(states) => Some(next.of_rows(lanes).memory(states)?),
+                None => None,
+            },
             bytes: next.at,
         })
+    }
+
+    /// Returns the places in a frame with what a policy remembers of `lanes` lanes, whose states have these columns; `None` if it is
+    /// larger than a frame may be.
+    pub fn memory(lanes: usize, states: &[ColumnSpec]) -> Option<MemoryPlaces> {
+        Cursor { rows: lanes, at: 0 }.memory(states)
     }
 
     /// Returns the places of the actions of `rows` lanes, which are `named` or all lanes; `None` if they are larger
@@ -182,6 +233,10 @@ impl Cursor {
 
     fn columns(&mut self, columns: &[ColumnSpec]) -> Option<Vec<Range<usize>>> {
         columns.iter().map(|column| self.column(column)).collect()
+    }
+
+    fn memory(&mut self, states: &[ColumnSpec]) -> Option<MemoryPlaces> {
+        Some(MemoryPlaces { began: self.take(1)?, states: self.columns(states)? })
     }
 
     /// Goes on with columns of another number of rows.

@@ -84,7 +84,9 @@ pub use identity::{
 };
 pub use ids::{Incarnation, Secret, SessionId, is_pool_of, new_pool_id, pool_id_of};
 pub use join::{Enroll, Enrolled, JoinRefused, JoinTerms};
-pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FragmentPlaces, FrameLayout};
+pub use layout::{
+    ActionPlaces, BatchPlaces, ColumnBuffer, FragmentPlaces, FrameLayout, MemoryPlaces, put_memory,
+};
 pub use member::{
     ConnectingSession, EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SeenTerm,
     SessionCounts, SessionEnd, SessionReport, Takes, Unfit, UnfitReason,

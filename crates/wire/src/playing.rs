@@ -27,6 +27,10 @@ pub struct PolicyGiven {
     /// How it draws actions; absent for what its file says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
+    /// Whether the owner keeps what the policy remembers of lanes, and gives it back where they go on elsewhere; else policies that
+    /// remember something are refused. Absent from earlier owners, which do not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_states: bool,
 }
 
 /// What the node says of a policy that it follows.
@@ -35,6 +39,9 @@ pub struct PolicyTaken {
     /// What the policy notes of each step: a column of the fragments each.
     #[serde(default)]
     pub columns: StepColumns,
+    /// Columns of what it remembers of each lane, at the end of each answer; absent if it remembers nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states: Option<StepColumns>,
 }
 
 /// Notes of a node beside a fragment.

@@ -83,7 +83,8 @@ fn given(
     seed: u64,
     cluster: Option<&Cluster>,
 ) -> Result<(PolicyGiven, Vec<u8>), Failure> {
-    let given = |name: String, version: u64| PolicyGiven { name, version, seed, sampling: None };
+    let given =
+        |name: String, version: u64| PolicyGiven { name, version, seed, sampling: None, keeps_states: false };
     match (policy, cluster) {
         (PolicyName::Builtin(builtin), _) => Ok((given(builtin.name().to_owned(), 0), Vec::new())),
         (PolicyName::File(path), _) => Ok((given(stem(path), 0), read(path)?)),

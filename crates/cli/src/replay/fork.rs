@@ -17,7 +17,7 @@ use rollhouse_core::{
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::RecordedEnvs;
-use rollhouse_policy::{Builtin, ModelError, Policy};
+use rollhouse_policy::{Builtin, Policy};
 use rollhouse_replay::{Envs, Episode, RecordKind, Recorder, SeekBounds, Seeker, SimulateError};
 use serde::Serialize;
 
@@ -58,7 +58,12 @@ pub(super) fn run(args: &ForkArgs, out: &mut Output) -> Result<Status, Failure> 
     }
     let mut way = Way::of(args, &fork)?;
     let recorder = open(args)?;
-    let mut lane = fork.begin(&recorder, way.name())?;
+    let name = way.name().to_owned();
+    let policy: Option<&mut dyn Policy> = match &mut way {
+        Way::Policy { policy, .. } => Some(&mut **policy),
+        Way::Actions { .. } => None,
+    };
+    let mut lane = fork.begin(&recorder, &name, policy)?;
     let ended = way.go(&mut lane, args.steps);
     let closed = lane.close();
     let played = lane.played();
@@ -160,16 +165,21 @@ impl<'a> Fork<'a> {
         Parent::new(info.run_id(), info.name.lane, info.name.number, self.at)
     }
 
-    /// Makes a lane that stands at the step, with all steps up to it recorded. `policy` is recorded as the source of
-    /// the actions that follow.
-    fn begin(&self, recorder: &Recorder, policy: &str) -> Result<OneLane, Failure> {
+    /// Makes a lane that stands at the step, with all steps up to it recorded. `name` is recorded as the source of
+    /// the actions that follow; a policy among them sees the steps before.
+    fn begin(
+        &self,
+        recorder: &Recorder,
+        name: &str,
+        policy: Option<&mut dyn Policy>,
+    ) -> Result<OneLane, Failure> {
         let config = self.config();
-        let header = header_of(&self.entry, config.clone(), policy, Some(self.parent()));
+        let header = header_of(&self.entry, config.clone(), name, Some(self.parent()));
         let run = header.run;
         let recording = recorder.begin_run(header).map_err(|error| Failure::of(Status::Failed, &error))?;
         let mut lane = OneLane::new(&self.entry, config, recording, run)
             .map_err(|error| Failure::of(Status::Failed, &error))?;
-        lane.resume(self.past(), self.at, self.total_reward, self.action.clone())
+        lane.resume(self.past(), (self.at, self.total_reward, self.action.clone()), policy)
             .map_err(|error| Failure::of(Status::Found, &error))?;
         Ok(lane)
     }
@@ -246,9 +256,6 @@ impl Way {
         // One of the ways is asked for.
         let model = args.way.policy.as_ref().unwrap_or(&PolicyName::Builtin(Builtin::Random)).model()?;
         let policy = model.make(spec, seed).map_err(|error| Failure::of(Status::Usage, &error))?;
-        if policy.is_recurrent() {
-            return Err(Failure::of(Status::Usage, &ModelError::Unseen));
-        }
         Ok(Self::Policy { policy, seed })
     }
 

@@ -1,10 +1,11 @@
 //! Lets a session's lanes go on without their node: on another, where they stood or anew.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use rollhouse_core::Interruption;
-use rollhouse_wire::{FrameKind, Grant, Refusal, ReplaceSession, SessionReplaced};
+use rollhouse_wire::{FrameKind, Grant, Refusal, ReplaceSession, SessionReplaced, put_memory};
 
 use super::{Attachment, Gone, NoPlace, OnLoss, Reach, RequestBody, Session, SessionAction, Stage, Trouble};
 use crate::numbering::Numbering;
@@ -131,13 +132,29 @@ impl Session {
             self.state = Stage::Resting;
             return if self.request.is_some() { self.begin(now) } else { SessionAction::Done(Ok(())) };
         }
-        let (past, cut) = past.unwrap_or_default();
+        if past.is_none() {
+            self.memory = None;
+        }
+        let (past, new) = past.unwrap_or_default();
         let left = matches!(self.state, Stage::Leaving) && self.request.is_none();
         // Lanes that begin anew without a request were reported as lost before.
-        self.cut = if left || self.request.is_some() { cut } else { Vec::new() };
-        self.state = Stage::Resuming { past, part: None, follows: false };
+        let behind = self.behind_past(&new);
+        self.cut = if left || self.request.is_some() { new } else { Vec::new() };
+        self.state = Stage::Resuming { past, part: None, behind };
         // Who leaves a node is told of its past by the next request, if none is under way.
         if left { SessionAction::Done(Ok(())) } else { self.resume(now) }
+    }
+
+    /// Returns what a node is sent behind the past of the lanes, of which `new` begin anew.
+    fn behind_past(&mut self, new: &[u32]) -> VecDeque<RequestBody> {
+        let Some(policy) = &self.policy else { return VecDeque::new() };
+        let memory = self.memory.as_mut().map(|memory| {
+            new.iter().for_each(|&lane| memory.begin(lane as usize));
+            let mut columns = BytesMut::new();
+            put_memory(memory, &mut columns);
+            RequestBody { kind: FrameKind::Memory, columns: columns.freeze(), sidecar: Bytes::new() }
+        });
+        [policy.clone()].into_iter().chain(memory).collect()
     }
 
     pub(super) fn no_place(&mut self, now: Duration, why: NoPlace) -> SessionAction {
@@ -173,18 +190,14 @@ impl Session {
 
     /// Tells the new node the next part of what the lanes did; then goes on with the request, if there is one.
     pub(super) fn resume(&mut self, now: Duration) -> SessionAction {
-        let Stage::Resuming { past, part, follows } = &mut self.state else { return self.action() };
+        let Stage::Resuming { past, part, behind } = &mut self.state else { return self.action() };
         if part.is_some() {
             return self.action();
         }
         let columns = self.log.as_ref().and_then(|log| past.next(log));
         let body = match columns {
             Some(columns) => Some(RequestBody { kind: FrameKind::Resume, columns, sidecar: Bytes::new() }),
-            None if *follows => None,
-            None => {
-                *follows = true;
-                self.policy.clone()
-            }
+            None => behind.pop_front(),
         };
         let Some(body) = body else {
             self.state = Stage::Resting;

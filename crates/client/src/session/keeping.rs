@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rollhouse_core::{Call, Interruption, Outcome};
+use rollhouse_policy::LaneStates;
 use rollhouse_wire::{FrameKind, LostLane, Notes};
 
 use super::{Attachment, RequestBody, Session, Stage};
@@ -63,6 +64,8 @@ impl Session {
         }
         if kind == FrameKind::Reset {
             self.note_given(answered);
+            let new = answered.flags.reset.iter().enumerate().filter(|(_, reset)| **reset != 0);
+            self.memory.iter_mut().for_each(|memory| new.clone().for_each(|(lane, _)| memory.begin(lane)));
         }
         self.note_log(answered);
     }
@@ -70,6 +73,16 @@ impl Session {
     /// Notes that the node follows a policy, which another is sent as well.
     pub(crate) fn follows(&mut self, policy: RequestBody) {
         self.policy = Some(policy);
+    }
+
+    /// Notes what the policy remembers of the lanes, which another node is sent as well.
+    pub(crate) fn remembers(&mut self, lanes: LaneStates) {
+        self.memory = Some(lanes);
+    }
+
+    /// Returns what the policy remembers of the lanes; `None` if that is nothing.
+    pub(crate) const fn memory(&self) -> Option<&LaneStates> {
+        self.memory.as_ref()
     }
 
     /// Says which options the reset gives to lanes that is asked for next.

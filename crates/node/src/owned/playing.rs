@@ -12,8 +12,8 @@ use rollhouse_engine::{Fragment, PlayError, Player, StepError};
 use rollhouse_policy::{ModelError, model_of};
 use rollhouse_wire::limits::{MAX_FRAGMENT_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{
-    BEGAN_BYTES, FragmentNotes, FrameKind, Notes, PlaySteps, PolicyGiven, PolicyTaken, Refusal, RefusalCode,
-    StepNotes, control,
+    BEGAN_BYTES, ColumnBuffer, FragmentNotes, FrameKind, FrameLayout, Notes, PlaySteps, PolicyGiven,
+    PolicyTaken, Refusal, RefusalCode, StepNotes, control,
 };
 
 use super::{FrameRequest, OwnedSession, RequestFault, refusal_of};
@@ -53,30 +53,49 @@ impl OwnedSession {
     }
 
     fn follow_model(&mut self, given: &PolicyGiven, file: &[u8]) -> Result<PolicyTaken, Refusal> {
-        let PolicyGiven { name, version, seed, sampling } = given;
+        let PolicyGiven { name, version, seed, sampling, keeps_states } = given;
         let bad = |error: &dyn std::error::Error| bad_policy(name, error);
         let model = model_of(name, *version, *sampling, file).map_err(|error| bad(&error))?;
-        let columns = model.columns(self.engine.entry().spec());
+        let spec = self.engine.entry().spec();
+        let (columns, states) = (model.columns(spec), model.states(spec));
+        let is_recurrent = model.is_recurrent(spec);
+        if is_recurrent && !keeps_states {
+            return Err(bad(&ModelError::Forgetful));
+        }
         match &mut self.played {
-            Some(played) if *played.player.notes() == columns => {
+            Some(played) if played.player.is_like(&*model, spec) => {
                 played.player.follow(&self.engine, &*model, *seed).map_err(|error| bad(&error))?;
             }
             _ => {
                 let player = Player::new(&self.engine, &*model, *seed).map_err(|error| bad(&error))?;
-                if player.is_recurrent() {
-                    // Lanes of an owner may have to go on on another node, from what was done and without what was seen.
-                    return Err(bad(&ModelError::Unseen));
-                }
                 self.played = Some(Box::new(self.played_by(player)?));
             }
         }
-        Ok(PolicyTaken { columns })
+        Ok(PolicyTaken { columns, states: is_recurrent.then_some(states) })
+    }
+
+    /// Takes what the policy of another node has remembered of the lanes.
+    pub(super) fn recall(
+        &mut self,
+        number: u32,
+        given: &ColumnBuffer,
+    ) -> Result<Result<Bytes, Refusal>, RequestFault> {
+        let lanes = self.lanes();
+        let Some(played) = &mut self.played else { return Ok(Err(refusal_of(&StepError::NoPolicy))) };
+        let places = FrameLayout::memory(lanes, played.player.states().specs());
+        let places = places.filter(|places| places.end() == given.bytes().len());
+        let places = places.ok_or(RequestFault::Memory)?;
+        if !played.player.recall(&self.engine, places.read(given)) {
+            return Err(RequestFault::Memory);
+        }
+        Ok(Ok(self.new_answer().finish(FrameKind::Resumed, false, number, &Sidecar::Nothing)))
     }
 
     /// Makes room for what a policy plays between two answers.
     fn played_by(&self, player: Player) -> Result<Played, Refusal> {
         let (columns, lanes) = (player.columns(&self.engine), self.lanes());
-        let Some(places) = self.layout.fragment((1, lanes), &columns.notes, lanes) else {
+        let Some(places) = self.layout.fragment((1, lanes), &columns.notes, lanes, columns.states.as_deref())
+        else {
             let message = format!("one step of {lanes} lanes is larger than a frame");
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         };
@@ -119,7 +138,7 @@ impl OwnedSession {
         };
         let done = self.steps_done(&mut played, play, patience);
         let answer = match done {
-            Ok(true) => Ok(Some(self.fragment_answer(number, &mut played))),
+            Ok(true) => self.fragment_answer(number, &mut played).map(Some),
             Ok(false) => Ok(None),
             Err(refusal) => Err(refusal),
         };
@@ -165,13 +184,15 @@ impl OwnedSession {
         }
     }
 
-    fn fragment_answer(&mut self, number: u32, played: &mut Played) -> Bytes {
-        let Played { fragment, notes, .. } = played;
+    fn fragment_answer(&mut self, number: u32, played: &mut Played) -> Result<Bytes, Refusal> {
+        let Played { fragment, notes, player, .. } = played;
+        let remembered = player.memory(&mut self.engine).map_err(|error| refusal_of(&error))?;
         notes.steps = fragment.steps() as u32;
         notes.finals = fragment.finals().rows.iter().map(|&row| row as u32).collect();
         let mut answer = self.new_answer();
         answer.fragment(&self.layout, fragment);
-        answer.finish(FrameKind::Fragment, false, number, &Sidecar::Fragment(notes))
+        remembered.iter().for_each(|lanes| answer.memory(lanes));
+        Ok(answer.finish(FrameKind::Fragment, false, number, &Sidecar::Fragment(notes)))
     }
 }
 

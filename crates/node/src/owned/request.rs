@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rollhouse_wire::limits::{MAX_PAST_BYTES, MAX_POLICY_BYTES};
+use rollhouse_wire::limits::{MAX_FRAME_BYTES, MAX_PAST_BYTES, MAX_POLICY_BYTES};
 use rollhouse_wire::{ColumnBuffer, FrameHeader, FrameKind, FrameLayout, PastError};
 
 use bytes::Bytes;
@@ -56,6 +56,8 @@ pub enum RequestFault {
     Play,
     /// A sidecar that names no policy.
     Policy,
+    /// Columns that are no states of its policy and lanes.
+    Memory,
     /// Columns that are no records of a past.
     Past(PastError),
 }
@@ -128,6 +130,7 @@ pub(crate) fn check_header(
         FrameKind::Resume => (given <= MAX_PAST_BYTES, MAX_PAST_BYTES),
         FrameKind::Play => (given == 0, 0),
         FrameKind::Policy => (given <= MAX_POLICY_BYTES, MAX_POLICY_BYTES),
+        FrameKind::Memory => (given <= MAX_FRAME_BYTES, MAX_FRAME_BYTES),
         FrameKind::Hasten
         | FrameKind::Batch
         | FrameKind::Rows
@@ -170,6 +173,7 @@ impl fmt::Display for RequestFault {
             Self::Send => f.write_str("a sidecar that does not say how lanes are to be answered"),
             Self::Play => f.write_str("a sidecar that does not say how many steps to play"),
             Self::Policy => f.write_str("a sidecar that names no policy"),
+            Self::Memory => f.write_str("states that are none of this session's policy and lanes"),
             Self::Past(error) => error.fmt(f),
         }
     }

@@ -115,6 +115,11 @@ impl FirstDone {
         }
         let mut from = 0;
         while from < rows.lanes.len() {
+            if self.is_done(engine, rows.lanes[from] as usize) {
+                // A policy that remembers lanes sees each row once, also if others step the lane on.
+                from += 1;
+                continue;
+            }
             let to = self.alike(&rows.lanes, from);
             self.act(policy, (rows, mask), from..to)?;
             engine.give_up(policy.failed())?;

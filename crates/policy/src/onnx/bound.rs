@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rollhouse_core::{ColumnData, ColumnRef, DType, EnvSpec, Space, split_mix64};
+use rollhouse_core::{ColumnData, ColumnRef, DType, EnvSpec, Space, StepColumns, split_mix64};
 use rollhouse_env::Target;
 
 use super::chain::Chains;
@@ -19,6 +19,8 @@ use crate::sampling::write_actions;
 pub(super) struct Bound {
     pub(super) feeds: Feeds,
     pub(super) outputs: Outputs,
+    /// A column for each state.
+    pub(super) states: StepColumns,
     batching: Batching,
     engine: Engine,
     /// Places of the outputs that are asked for: that of actions, and what there is of deviations, values, log-probabilities and states.
@@ -86,6 +88,7 @@ impl Bound {
     /// It does not fit, or does not run.
     pub(super) fn new(file: &OnnxFile, env: &EnvSpec) -> Result<Self, BindError> {
         let feeds = Feeds::of(file, env)?;
+        let states = feeds.state_columns().map_err(BindError::States)?;
         let wanted = file.wanted_outputs();
         let net = load(file, &feeds, false, RowShapes::AsTheyAre)
             .map_err(|error| BindError::Load(Cause::new(error)))?;
@@ -113,7 +116,7 @@ impl Bound {
             _ => None,
         };
         let engine = Engine::Runtime(Box::new(net));
-        let mut bound = Self { feeds, outputs, batching: Batching::Rows, engine, asked };
+        let mut bound = Self { feeds, outputs, states, batching: Batching::Rows, engine, asked };
         if !bound.try_chains(&trial, chains) {
             bound.try_batches(&trial, file);
         }

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use rollhouse_core::StepColumnsError;
+
 use super::wire::NoMessage;
 use crate::ModelError;
 
@@ -137,6 +139,9 @@ pub enum BindError {
         /// What the env's observations have.
         gives: String,
     },
+    /// A lane's states are too many or too long.
+    #[error("the states of a lane: {0}")]
+    States(StepColumnsError),
     /// Of no output actions can be made.
     #[error("the outputs have {has} numbers of a lane, the env's actions need {needs}")]
     Outputs {

@@ -1,6 +1,6 @@
 //! What the inputs of a file are filled with: columns of observations, action masks, beginnings, and state.
 
-use rollhouse_core::{ColumnRef, ColumnSpec, EnvSpec};
+use rollhouse_core::{ColumnRef, ColumnSpec, DType, EnvSpec, StepColumn, StepColumns, StepColumnsError};
 
 use super::BindError;
 use super::errors::shown;
@@ -108,6 +108,26 @@ impl Feeds {
         let added = add(layout.clone(), Feed::State(self.states.len()));
         self.states.push((output.name.clone(), layout));
         added
+    }
+
+    /// Returns a column for each state, named as its input where that is a name for a column.
+    ///
+    /// # Errors
+    /// There are more states than columns, or the states of a lane are longer than a row of columns.
+    pub(super) fn state_columns(&self) -> Result<StepColumns, StepColumnsError> {
+        let of = |name: &str, layout: &Layout| {
+            let shape = layout.row().to_vec();
+            StepColumn { name: name.to_owned(), dtype: DType::F32, shape }
+        };
+        let inputs = self.inputs.iter().filter_map(|input| match input.feed {
+            Feed::State(at) => Some((&*input.port.name, &self.states.get(at)?.1)),
+            _ => None,
+        });
+        let columns: Vec<_> = inputs.map(|(name, layout)| of(name, layout)).collect();
+        StepColumns::new(columns).or_else(|_| {
+            let numbered = self.states.iter().enumerate();
+            StepColumns::new(numbered.map(|(at, (_, layout))| of(&format!("state_{at}"), layout)).collect())
+        })
     }
 
     /// Returns whether the policy has to know which lanes begin an episode.

@@ -66,6 +66,11 @@ impl Layout {
         self.axis.is_some()
     }
 
+    /// Returns the shape of a lane's row.
+    pub(super) fn row(&self) -> &[usize] {
+        &self.row
+    }
+
     /// Returns the number of numbers of a lane.
     pub(super) fn elements(&self) -> usize {
         self.row.iter().product()

@@ -76,9 +76,8 @@ impl Policy for OnnxPolicy {
         self.lanes.begin(lane);
     }
 
-    fn memory(&mut self) -> Option<LaneMemory> {
-        let empty = self.lanes.emptied();
-        self.is_recurrent().then(|| std::mem::replace(&mut self.lanes, empty))
+    fn memory(&self) -> Option<&LaneMemory> {
+        self.is_recurrent().then_some(&self.lanes)
     }
 
     fn recall(&mut self, memory: LaneMemory) {

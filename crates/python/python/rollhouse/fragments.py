@@ -58,6 +58,8 @@ class Batch:
         versions: int64 [T, N]: the version of the weights that chose each action.
         valid: bool [T, N]: whether the lane has stepped. Learners leave out what is False: rows that began an episode in place
             of a step, and rows of lanes that are lost.
+        states: What a recurrent policy remembers of each lane before the first step, by the names of its inputs, float32 [N, ...] each:
+            zeros where an episode begins with it. Empty for others.
         masks: [T + 1, N, actions], as ``observations``; None if the env gives none.
         infos: The env's info channels by their names, [T + 1, N, ...] each.
         notes: All that the policy has noted, by its names, [T, N, ...] each.
@@ -76,6 +78,7 @@ class Batch:
     values: np.ndarray | None
     versions: np.ndarray
     valid: np.ndarray
+    states: dict[str, np.ndarray]
     masks: np.ndarray | None
     infos: dict[str, np.ndarray]
     notes: dict[str, np.ndarray]
@@ -106,6 +109,7 @@ def _batch(raw: dict[str, Any]) -> Batch:
         values=notes.get("value"),
         versions=raw["versions"],
         valid=~(raw["resets"] | raw["lost"]),
+        states={name: frames[0] for name, frames in raw["states"].items()},
         masks=raw["masks"],
         infos=raw["infos"],
         notes=notes,

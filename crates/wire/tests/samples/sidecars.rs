@@ -22,7 +22,8 @@ pub(super) fn sidecars() -> Vec<Sample> {
     let with_options = ResetLanes { options, ..ResetLanes::default() };
     let kept = ResetLanes { kept: true, ..with_options.clone() };
     let start = Start { seed: 7, words: 12, half: Some(0xabcd) };
-    let policy = PolicyGiven { name: "pong".to_owned(), version: 7, seed: 3, sampling: None };
+    let policy =
+        PolicyGiven { name: "pong".to_owned(), version: 7, seed: 3, sampling: None, keeps_states: false };
     let sampling = Sampling { deterministic: false, temperature: 0.5, epsilon: 0.1 };
     let value = StepColumn { name: "value".to_owned(), dtype: DType::F32, shape: Vec::new() };
     let columns = StepColumns::new(vec![value]).unwrap();
@@ -57,7 +58,7 @@ pub(super) fn sidecars() -> Vec<Sample> {
         sample("sidecar-play", PlaySteps { steps: 128, at: 1 << 40 }),
         sample("sidecar-policy", policy.clone()),
         sample("sidecar-policy-drawing", PolicyGiven { sampling: Some(sampling), ..policy }),
-        sample("sidecar-follows", PolicyTaken { columns }),
+        sample("sidecar-follows", PolicyTaken { columns: columns.clone(), states: None }),
         sample("sidecar-fragment", FragmentNotes { steps: 3, version: 7, ..FragmentNotes::default() }),
         sample("sidecar-fragment-notes", fragment),
         sample("sidecar-refused", Refusal::new(RefusalCode::BadRequest, "action 9 of lane 3, at most 1")),

@@ -9,7 +9,7 @@ use super::{Fork, open};
 
 pub(super) fn run(args: &ForkArgs, fork: &Fork<'_>, out: &mut Output) -> Result<Status, Failure> {
     let (dir, recorder) = (args.folder(), open(args)?);
-    let lane = fork.begin(&recorder, BY_HAND)?;
+    let lane = fork.begin(&recorder, BY_HAND, None)?;
     let about = format!("fork of {}, played by hand, recorded in {}", fork.parent(), dir.display());
     let spec = fork.entry.spec();
     let sitting = GameSetup { entry: &fork.entry, spec, about: &about, can_begin_anew: false };
