@@ -57,6 +57,13 @@ OVERVIEW = {
          [("(sum by (instance) (rate(rollhouse_step_seconds_sum{$by}[5m]) + rate(rollhouse_send_seconds_sum{$by}[5m]) "
            "+ rate(rollhouse_reset_seconds_sum{$by}[5m])) + sum by (instance) (rate(rollhouse_queue_wait_seconds_sum{$by}[5m]))) "
            "/ (sum by (instance) (avg_over_time(rollhouse_attached_sessions{$by}[5m])) > 0)", "{{instance}}")]),
+        ("Age of learners' data", "short", "Updates by which fragments are older than the newest policy when their learner is given them, in the "
+         "mean.",
+         [("sum by (env, policy) (rate(rollhouse_policy_data_lag_updates_sum{$by}[5m])) "
+           "/ (sum by (env, policy) (rate(rollhouse_policy_data_lag_updates_count{$by}[5m])) > 0)", "{{policy}} in {{env}}")]),
+        ("Publishing of policies", "s", "Time from a learner's update until all its nodes had it: half and 99 % are below.",
+         [("histogram_quantile(0.5, sum by (le) (rate(rollhouse_policy_publishing_seconds_bucket{$by}[5m])))", "median"),
+          ("histogram_quantile(0.99, sum by (le) (rate(rollhouse_policy_publishing_seconds_bucket{$by}[5m])))", "99 %")]),
         ("Longest round trip", "s", "The worst open connection of each role of peers.",
          [("max by (peer) (rollhouse_quic_rtt_seconds{$by})", "{{peer}}")]),
     ],
@@ -207,6 +214,12 @@ INTERNALS = {
         ("Set aside", "short", "What is damaged or contradicts what the store has.",
          [("sum(rollhouse_store_quarantined_segments{$in})", "segments"),
           ("sum(rollhouse_store_set_aside_episodes{$in})", "episodes")]),
+        ("Policies", "short", "Versions of policies that the coordinator keeps, and how many nodes fetch a second.",
+         [("sum(rollhouse_policy_versions{$in})", "versions"),
+          ("sum(rate(rollhouse_policy_fetches_total{$in}[5m]))", "fetched")]),
+        ("Bytes of policies", "bytes", "Bytes of the policies that the coordinator keeps, and that nodes fetch a second.",
+         [("sum(rollhouse_policy_bytes{$in})", "kept"),
+          ("sum(rate(rollhouse_policy_fetched_bytes_total{$in}[5m]))", "fetched a second")]),
     ],
     "QUIC": [
         ("Certificates renewed", "short", "Certificates of the last day that nodes were given in place of theirs.",

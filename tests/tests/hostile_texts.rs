@@ -17,9 +17,9 @@ use rollhouse_tests::{Cluster, Folder, json_lines, succeed};
 use rollhouse_wire::{
     AdmitWatcher, Arrival, CertificateFiles, Changes, Dialer, EndCause, EnvelopeReader, EnvelopeWriter,
     Expected, Heartbeat, Identity, Incarnation, LaneFrame, LanePosition, Listener, LookAnswer, LookParams,
-    NodeLoad, OpenSession, Peer, Refusal, RefusalCode, Register, Registered, Request, SessionCounts,
-    SessionEnd, SessionId, SessionOpened, SessionReport, Settings, Takes, Trust, Unfit, UnfitReason,
-    WatchOpened, WatcherAdmitted, new_pool_id,
+    NodeLoad, OpenSession, Peer, PlaysReport, Refusal, RefusalCode, Register, Registered, Request,
+    SessionCounts, SessionEnd, SessionId, SessionOpened, SessionReport, Settings, Takes, Trust, Unfit,
+    UnfitReason, WatchOpened, WatcherAdmitted, new_pool_id,
 };
 use tokio::sync::oneshot;
 
@@ -143,6 +143,7 @@ fn claimed() -> SessionReport {
         transport: Some("a\u{1b}]0;\u{202e}\u{200b}".to_owned()),
         done: SessionCounts::default(),
         replay: None,
+        plays: Some(PlaysReport { policy: HOSTILE.to_owned(), version: 1, lag: Some(2) }),
     }
 }
 

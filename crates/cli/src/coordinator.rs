@@ -346,6 +346,7 @@ impl Figures for CoordinatorWatch {
             closed_links,
             archive,
             audit,
+            policies,
             ..
         } = figures;
         CoordinatorSample {
@@ -361,6 +362,7 @@ impl Figures for CoordinatorWatch {
                 .iter()
                 .map(|(&(kind, result), &count)| (kind.word(), result, count))
                 .collect(),
+            policies,
             audit: (audit.lines, audit.failures),
         }
         .put(page);

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use rollhouse_core::Weight;
 use rollhouse_wire::{
-    BehindStatus, ClusterStatus, EndCause, Extent, GoneSession, NodeStatus, OfferedEnv, PolicyInfo,
-    PoolStatus, ReplayReport, SessionCounts, SessionId, SessionStatus, Unfit,
+    BehindStatus, ClusterStatus, EndCause, Extent, GoneSession, NodeStatus, OfferedEnv, PlaysReport,
+    PolicyInfo, PoolStatus, ReplayReport, SessionCounts, SessionId, SessionStatus, Unfit,
 };
 use serde::Serialize;
 
@@ -195,8 +195,17 @@ pub struct SessionObject<'a> {
     #[serde(flatten)]
     done: DoneObject,
     replay: Option<&'a ReplayReport>,
+    plays: Option<PlaysObject<'a>>,
     #[serde(flatten)]
     placement: PlacementObject,
+}
+
+/// The policy by which a session plays for its owner.
+#[derive(Debug, Serialize)]
+struct PlaysObject<'a> {
+    policy: &'a str,
+    version: u64,
+    lag: Option<u32>,
 }
 
 /// Which placement of a session it is, and whether it took the place of an earlier one.
@@ -240,6 +249,11 @@ impl<'a> From<&'a SessionStatus> for SessionObject<'a> {
             transport: report.transport.as_deref(),
             done: DoneObject::from(&report.done),
             replay: report.replay.as_ref(),
+            plays: report.plays.as_ref().map(|PlaysReport { policy, version, lag }| PlaysObject {
+                policy,
+                version: *version,
+                lag: *lag,
+            }),
             placement: PlacementObject {
                 incarnation: report.incarnation.to_string(),
                 replaces: report.replaces,

@@ -299,7 +299,13 @@ fn stepped_by(report: &SessionReport, retries: u32) -> String {
         (None, Some(true), None) => "its owner".to_owned(),
         (None, Some(false), _) => "nobody: its owner is away".to_owned(),
     };
-    if retries > 0 { format!("{by}: connecting, retry {retries}") } else { by }
+    if retries > 0 {
+        return format!("{by}: connecting, retry {retries}");
+    }
+    match &report.plays {
+        Some(plays) => format!("{by}, by {plays}"),
+        None => by,
+    }
 }
 
 #[cfg(test)]

@@ -10,12 +10,13 @@ use parking_lot::{Mutex, MutexGuard};
 use rollhouse_config::{AttachSettings, BudgetSettings, NodeConfig, Plugins, Python, Spool, Worker};
 use rollhouse_core::{DeadlineSettings, LaneDeadlines};
 use rollhouse_metrics::{
-    BudgetSample, EnvSample, Family, Figures, Health, LinkSample, Links, NodeSample, Page, RecorderSample,
-    SessionSample, SpoolSample, ThreadSample, TransportSample, VerdictSample, WatcherSample,
+    BudgetSample, EnvSample, Family, Figures, Health, LinkSample, Links, NodeSample, Page, PolicySample,
+    RecorderSample, SessionSample, SpoolSample, ThreadSample, TransportSample, VerdictSample, WatcherSample,
 };
 use rollhouse_node::{
     AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, EnvFigures, Histogram,
-    LinkState, NodeFigures, PartsHealth, RenewalState, ServeError, ShipFigures, Transport,
+    LinkState, NodeFigures, PartsHealth, PolicyFigures, RenewalState, ServeError, ShipFigures, Transport,
+    Updates,
 };
 use rollhouse_replay::OpenError;
 use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
@@ -361,6 +362,8 @@ impl NodeWatch {
                 score_sum: figures.verdicts.score_sum.get(),
             },
             envs: figures.envs.all().iter().map(|(env, figures)| env_sample(env, figures)).collect(),
+            policies: figures.policies.all().iter().map(|(names, of)| policy_sample(names, of)).collect(),
+            fetched_policies: (figures.fetched_policies.get(), figures.fetched_policy_bytes.get()),
             threads: ThreadSample {
                 queue_waits: histogram(&figures.threads.queue_wait),
                 queued: load.queued.into(),
@@ -477,6 +480,18 @@ fn env_sample(env: &str, figures: &EnvFigures) -> EnvSample {
         send_times: histogram(&requests.send),
         reset_times: histogram(&requests.reset),
     }
+}
+
+fn policy_sample((env, policy): &(String, String), figures: &PolicyFigures) -> PolicySample {
+    let lag = &figures.data_lag;
+    let data_lag = rollhouse_metrics::Histogram {
+        bounds: Updates::BOUNDS.map(|bound| bound as f64).to_vec(),
+        counts: lag.counts().to_vec(),
+        sum: lag.sum() as f64,
+        exemplars: Vec::new(),
+    };
+    let publishing = histogram(&figures.publishing);
+    PolicySample { env: env.clone(), policy: policy.clone(), data_lag, publishing }
 }
 
 /// Returns the number of sessions by transport, with transports by which nobody is attached.

@@ -11,8 +11,8 @@ use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, EnvSpec, Outcome, RunId, 
 use rollhouse_engine::{AttributeValue, LaneWords, Method, Received, Reset, SchemaAnswer, StatisticsAnswer};
 use rollhouse_engine::{Fragment, FragmentColumns, Image};
 use rollhouse_wire::{
-    Asks, AuditPage, AuditQuery, ClusterStatus, EnvList, NodeList, OpenPool, PolicyGiven, PoolOpened,
-    PoolStatus, SessionList, StoreRepaired,
+    Asks, AuditPage, AuditQuery, ClusterStatus, EnvList, NodeList, OpenPool, PolicyGiven, PolicyLags,
+    PoolOpened, PoolStatus, SessionList, StoreRepaired,
 };
 
 use crate::address::Address;
@@ -347,6 +347,11 @@ impl Pool {
     /// Returns what the policy notes of each step by which the lanes play; `None` without one.
     pub fn noted(&self) -> Option<&StepColumns> {
         self.pool().noted()
+    }
+
+    /// Has a node count what was measured of the policy: see [`AsyncPool::report_lags`].
+    pub fn report_lags(&mut self, lags: PolicyLags) {
+        self.pool_mut().report_lags(lags);
     }
 
     /// Returns the columns of the fragments of this pool; `None` before it follows a policy.

@@ -10,7 +10,7 @@ use rollhouse_core::{AutoresetMode, ColumnSpec, DType, Interruption, Outcome, Ro
 use rollhouse_engine::{BatchColumns, Fragment, FragmentColumns, FragmentPart, StepError as Rules};
 use rollhouse_wire::{
     ColumnBuffer, FragmentNotes, FragmentPlaces, FrameKind, FrameLayout, LostLane, Notes, PlaySteps,
-    PolicyGiven, PolicyTaken, StepNotes, control,
+    PolicyGiven, PolicyLags, PolicyTaken, StepNotes, control,
 };
 
 use crate::carrier::{Carrier, SessionStream};
@@ -38,6 +38,8 @@ struct FragmentRequest<'a, 'f> {
     /// Indices of the observation's columns that hold booleans.
     bools: &'a [usize],
     target: &'a Mutex<&'f mut Fragment>,
+    /// What is reported with the first request of all.
+    lags: &'a Mutex<PolicyLags>,
 }
 
 impl AsyncPool {
@@ -84,6 +86,11 @@ impl AsyncPool {
         self.noted.as_ref().map(|noted| &noted.columns)
     }
 
+    /// Has a node count what its owner has measured of the policy, with the next fragment.
+    pub fn report_lags(&mut self, lags: PolicyLags) {
+        self.lags = lags;
+    }
+
     /// Returns the columns of the fragments of this pool; `None` before it follows a policy.
     pub fn fragment_columns(&self) -> Option<FragmentColumns> {
         let same_step = self.kind.autoreset == AutoresetMode::SameStep;
@@ -111,10 +118,10 @@ impl AsyncPool {
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
         fragment.begin(&self.newest());
         let (reports, steps) = (self.reports_losses(), fragment.room());
-        let Self { sessions, carrier, kind, alarm, .. } = self;
+        let Self { sessions, carrier, kind, alarm, lags, .. } = self;
         let way = &Way { carrier: &*carrier, deadline: carrier.at(deadline) };
         let mut taken: Vec<Option<Taken>> = sessions.iter().map(|_| None).collect();
-        let target = Mutex::new(fragment);
+        let (target, lags) = (Mutex::new(fragment), Mutex::new(std::mem::take(lags)));
         let waited = {
             let asked = &FragmentRequest {
                 layout: &kind.layout,
@@ -124,6 +131,7 @@ impl AsyncPool {
                 at,
                 bools: &kind.bools,
                 target: &target,
+                lags: &lags,
             };
             let parts = sessions.iter_mut().zip(&mut taken).filter(|(site, _)| !site.session.is_out());
             let parts = parts.map(|(site, slot)| {
@@ -174,8 +182,11 @@ impl<C: Carrier> PoolSession<C> {
         self.played = 0;
         self.show_states(asked);
         while self.played < asked.steps {
-            let play =
-                PlaySteps { steps: (asked.steps - self.played) as u32, at: asked.at + self.played as u64 };
+            let play = PlaySteps {
+                steps: (asked.steps - self.played) as u32,
+                at: asked.at + self.played as u64,
+                lags: std::mem::take(&mut asked.lags.lock()),
+            };
             let body = RequestBody { kind: FrameKind::Play, columns: Bytes::new(), sidecar: encoded(&play) };
             self.ask(body, way);
             self.answer(way).await?;

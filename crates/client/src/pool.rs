@@ -15,8 +15,8 @@ use rollhouse_core::{
 use rollhouse_engine::ActionCheck;
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
-    Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PolicyTaken, PoolOpened,
-    PoolStatus, Refusal, RefusalCode, Spread,
+    Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PolicyLags, PolicyTaken,
+    PoolOpened, PoolStatus, Refusal, RefusalCode, Spread,
 };
 use tokio::time::Instant;
 
@@ -121,6 +121,8 @@ pub struct AsyncPool {
     pub(crate) first_done: Option<FirstDone>,
     /// Columns that the policy notes by which the lanes play; `None` without one.
     pub(crate) noted: Option<PolicyTaken>,
+    /// What is to be reported of that policy with the next fragment.
+    pub(crate) lags: PolicyLags,
     pub(crate) timeout: Duration,
     /// The timer for the deadlines of calls.
     pub(crate) alarm: Alarm,
@@ -217,6 +219,7 @@ impl AsyncPool {
             readiness: Readiness::NeedsReset,
             first_done: None,
             noted: None,
+            lags: PolicyLags::default(),
             timeout,
             alarm: Alarm::default(),
         })

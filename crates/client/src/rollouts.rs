@@ -1,14 +1,16 @@
 //! Rollouts: fragments that a policy plays, on this machine or on a cluster, while their receiver learns.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rollhouse_engine::{Engine, Fragment, FragmentColumns, PlayError, Player, Reset};
 use rollhouse_policy::{ModelError, PolicyError, model_of};
-use rollhouse_wire::PolicyGiven;
+use rollhouse_wire::{PolicyGiven, PolicyLags};
 
 use crate::blocking::Pool;
 use crate::error::StepError;
@@ -45,6 +47,10 @@ pub struct Rollouts {
     returned: Vec<Arc<Fragment>>,
     tally: Tally,
     version: u64,
+    /// Versions of updates, the newest last: as many as a fragment may be older.
+    updates: VecDeque<u64>,
+    /// What was measured and is not reported yet.
+    lags: Arc<Mutex<PolicyLags>>,
     starts: Starts,
 }
 
@@ -99,6 +105,8 @@ pub struct PlayedBatch {
     pub episodes: Vec<PlayedEpisode>,
     /// Number of episodes that were cut off by the loss of their lane.
     pub lost: u64,
+    /// By how many updates its oldest action is older than the newest policy, as it was returned.
+    pub lag: u32,
 }
 
 /// Reason for which there is no fragment.
@@ -195,6 +203,11 @@ pub trait PlayedLanes: Send + 'static {
     /// The lanes are not to be played any more.
     fn play(&mut self, at: u64, fragment: &mut Fragment) -> Result<(), RolloutsError>;
 
+    /// Has it counted what was measured of the policy, where somebody counts.
+    fn report_lags(&mut self, lags: PolicyLags) {
+        let _ = lags;
+    }
+
     /// Returns the number of lanes.
     fn lanes(&self) -> usize;
 
@@ -224,7 +237,8 @@ impl Rollouts {
         let (send, played) = sync_channel(staleness + 1);
         // Task: player of rollouts
         let thread = std::thread::Builder::new().name("rollhouse-play".to_owned());
-        let serving = Serving { lanes, columns: columns.clone(), steps, at: 0 };
+        let lags = Arc::<Mutex<PolicyLags>>::default();
+        let serving = Serving { lanes, columns: columns.clone(), steps, at: 0, lags: Arc::clone(&lags) };
         let thread = thread.spawn(move || serving.serve(&taken, &send)).map_err(RolloutsError::Thread)?;
         Ok(Self {
             orders: Some(orders),
@@ -238,6 +252,8 @@ impl Rollouts {
             returned: Vec::new(),
             tally: Tally::new(count),
             version,
+            updates: VecDeque::new(),
+            lags,
             starts,
         })
     }
@@ -274,7 +290,10 @@ impl Rollouts {
             self.returned.push(Arc::clone(&fragment));
         }
         let (episodes, lost) = self.tally.take(&fragment);
-        Ok(Some(PlayedBatch { fragment, episodes, lost }))
+        let oldest = fragment.versions().iter().min().copied().unwrap_or(self.version);
+        let lag = self.updates.iter().filter(|&&version| version > oldest).count() as u32;
+        self.lags.lock().returned(lag);
+        Ok(Some(PlayedBatch { fragment, episodes, lost, lag }))
     }
 
     /// Has the lanes play by another policy, behind the fragments that are under way. Returns at once; [`Update::wait`] waits
@@ -288,8 +307,12 @@ impl Rollouts {
         }
         let version = policy.version;
         let (send, done) = sync_channel(1);
-        self.send(Order::Follow(Box::new(policy), file, send))?;
+        self.send(Order::Follow { policy: Box::new(policy), file, given: Instant::now(), done: send })?;
         self.version = version;
+        if self.updates.len() > MAX_STALENESS {
+            self.updates.pop_front();
+        }
+        self.updates.push_back(version);
         Ok(Update { done })
     }
 
@@ -426,6 +449,10 @@ impl PlayedLanes for Pool {
 
     fn play(&mut self, at: u64, fragment: &mut Fragment) -> Result<(), RolloutsError> {
         Ok(Self::play(self, at, fragment)?)
+    }
+
+    fn report_lags(&mut self, lags: PolicyLags) {
+        Self::report_lags(self, lags);
     }
 
     fn lanes(&self) -> usize {

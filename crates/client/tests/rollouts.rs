@@ -157,8 +157,9 @@ fn prove_versions(lanes: impl PlayedLanes, staleness: usize) {
     let options = RolloutsOptions { policy, file, ..options(8, staleness) };
     let mut rollouts = Rollouts::begin(lanes, options).unwrap();
     for updates in 0..6u64 {
-        let PlayedBatch { fragment, .. } = next(&mut rollouts);
+        let PlayedBatch { fragment, lag, .. } = next(&mut rollouts);
         let wanted = (updates + 1).saturating_sub(staleness as u64).max(1);
+        assert_eq!(u64::from(lag), updates + 1 - wanted, "after {updates} updates");
         let ColumnRef::I64(actions) = fragment.actions() else { panic!("CartPole's actions are numbers") };
         for (&action, &version) in actions.iter().zip(fragment.versions()) {
             assert_eq!((version, action), (wanted, (version % 2) as i64), "after {updates} updates");

@@ -44,6 +44,7 @@ fn report(node: u64, index: u32, steps: u64) -> SessionReport {
             ..SessionCounts::default()
         },
         replay: None,
+        plays: None,
     }
 }
 

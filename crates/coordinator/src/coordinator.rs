@@ -79,6 +79,7 @@ pub struct Coordinator {
     effective: Effective,
     term: u64,
     store: Store,
+    policies: Arc<PolicyShelf>,
     identity: Arc<Identity>,
     tokens: Arc<TokenStore>,
     published: Arc<Published>,
@@ -146,7 +147,7 @@ impl Coordinator {
         let dir = config.data.join(STORE);
         let store = Store::open_with(Arc::new(RealDisk), &dir, config.store, archive);
         let store = store.map_err(CoordinatorError::Store)?;
-        let policies = open_policies(&config)?;
+        let policies = Arc::new(open_policies(&config)?);
         let (term, boot) = (data.term(), drawn_boot()?);
         let own = SeenTerm { term, boot };
         let roster = Roster::read(&RealDisk, &config.data);
@@ -161,7 +162,7 @@ impl Coordinator {
             own,
             roster,
             secrets,
-            store: (store.clone(), Arc::new(policies)),
+            store: (store.clone(), Arc::clone(&policies)),
             published: Arc::clone(&published),
         };
         let heard = dispatcher::get_default(Clone::clone);
@@ -183,6 +184,7 @@ impl Coordinator {
             effective,
             term,
             store,
+            policies,
             identity,
             tokens,
             published,
@@ -232,7 +234,7 @@ impl Coordinator {
 
     /// Returns its figures; `None` before it has begun to decide. Does not block, whatever the coordinator does.
     pub fn figures(&self) -> Option<CoordinatorFigures> {
-        self.published.figures(&self.store, self.effective)
+        self.published.figures(&self.store, &self.policies, self.effective)
     }
 
     /// Waits at most `timeout` for it to fail, and returns whether it has. A failed coordinator answers nothing more

@@ -12,6 +12,7 @@ use rollhouse_wire::{
 
 use crate::audit::{AuditCounts, AuditLog};
 use crate::limits::TICK;
+use crate::policies::PolicyShelf;
 use crate::store::{ArchiveFigures, Store, StoreCounts};
 use crate::waiting::WaitingLanes;
 
@@ -24,6 +25,8 @@ pub struct CoordinatorFigures {
     pub cluster: ClusterFigures,
     /// Counts of the store since its start.
     pub store: StoreCounts,
+    /// Number of versions of policies that it keeps, and their bytes.
+    pub policies: (u64, u64),
     /// Figures of its archive; `None` without one.
     pub archive: Option<ArchiveFigures>,
     /// Counts of strangers' attempts to connect.
@@ -173,7 +176,12 @@ impl Published {
     }
 
     /// Returns the figures; `None` before the first tick.
-    pub(crate) fn figures(&self, store: &Store, effective: Effective) -> Option<CoordinatorFigures> {
+    pub(crate) fn figures(
+        &self,
+        store: &Store,
+        policies: &PolicyShelf,
+        effective: Effective,
+    ) -> Option<CoordinatorFigures> {
         let state = self.lock();
         let (status, at) = state.status.clone()?;
         let connections: Vec<Connection> = state.connections.values().cloned().collect();
@@ -181,6 +189,7 @@ impl Published {
             status,
             cluster: state.cluster.clone(),
             store: store.counts(),
+            policies: policies.counts(),
             archive: store.archive_figures(),
             arrivals: state.arrivals.clone(),
             effective,

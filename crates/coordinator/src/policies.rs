@@ -86,6 +86,13 @@ impl PolicyShelf {
         Ok(Self { disk, dir: dir.to_owned(), kept: Mutex::new(kept), changing: Mutex::new(()) })
     }
 
+    /// Returns how many versions are kept, and their bytes.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let kept = self.kept.lock();
+        let headers = kept.policies.values().flat_map(|versions| versions.values());
+        (kept.versions as u64, headers.map(|header| header.info.bytes).sum())
+    }
+
     /// Looks whether a version may be stored, before its bytes come. Returns the answer if it is there already.
     ///
     /// # Errors

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rollhouse_core::{EnvId, EnvSpec, EpisodeName, RecordRule, RunId};
 use rollhouse_wire::{
-    EndCause, GoneSession, Grant, Incarnation, OpenPool, OpenSession, PoolOpened, PoolStatus, ReplayReport,
-    Secret, SessionCounts, SessionId, SessionReport, Standing,
+    EndCause, GoneSession, Grant, Incarnation, OpenPool, OpenSession, PlaysReport, PoolOpened, PoolStatus,
+    ReplayReport, Secret, SessionCounts, SessionId, SessionReport, Standing,
 };
 
 use crate::event::Ticket;
@@ -116,6 +116,8 @@ pub(crate) struct Activity {
     pub(crate) done: SessionCounts,
     /// The recorded episode that it shows, if it is a replay.
     pub(crate) replay: Option<ReplayReport>,
+    /// The policy by which it plays for its owner.
+    pub(crate) plays: Option<PlaysReport>,
 }
 
 impl Activity {
@@ -128,6 +130,7 @@ impl Activity {
             transport: report.transport.clone(),
             done: report.done,
             replay: report.replay.clone().filter(is_named),
+            plays: report.plays.clone(),
         }
     }
 }
@@ -192,6 +195,7 @@ impl Session {
             transport: self.activity.transport.clone(),
             done: self.activity.done.brief(),
             replay: self.activity.replay.clone(),
+            plays: self.activity.plays.clone(),
         }
     }
 }

@@ -238,7 +238,9 @@ const LIST_BYTES: usize = MAX_CONTROL_BYTES - 1024;
 mod tests {
     use super::*;
     use rollhouse_core::{LaneState, Weight};
-    use rollhouse_wire::{NodeLoad, NodeStatus, ReplayReport, SessionCounts, SessionReport, Takes, Unfit};
+    use rollhouse_wire::{
+        NodeLoad, NodeStatus, PlaysReport, ReplayReport, SessionCounts, SessionReport, Takes, Unfit,
+    };
 
     #[test]
     fn the_longest_lists_fit_into_a_message() {
@@ -270,6 +272,7 @@ mod tests {
                     episode: "k3f9q2tz-4294967295-18446744073709551615".to_owned(),
                     state: LaneState::Replaying,
                 }),
+                plays: Some(PlaysReport { policy: "p".repeat(64), version: u64::MAX, lag: Some(u32::MAX) }),
             },
         };
         let (sessions, omitted) = fitting((0..3000).map(|_| session.clone()));

@@ -204,6 +204,7 @@ fn report(index: u32, sessions: u32, counter: u64) -> SessionReport {
         transport: None,
         done: SessionCounts { steps: 10, ..SessionCounts::default() },
         replay: None,
+        plays: None,
     }
 }
 

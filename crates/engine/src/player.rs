@@ -97,6 +97,11 @@ impl Player {
         &self.columns
     }
 
+    /// Returns the policy's name.
+    pub fn name(&self) -> &str {
+        self.policy.name()
+    }
+
     /// Returns the version of the weights.
     pub fn version(&self) -> u64 {
         self.policy.version()

@@ -28,6 +28,8 @@ pub struct CoordinatorSample {
     pub store_dropped_segments: u64,
     /// Certificates that were asked for: purpose, result, and number.
     pub enrolments: Vec<(&'static str, &'static str, u64)>,
+    /// Number of versions of policies that are kept, and their bytes.
+    pub policies: (u64, u64),
     /// Number of lines written to the audit, and of those that could not be written.
     pub audit: (u64, u64),
 }
@@ -54,6 +56,8 @@ impl CoordinatorSample {
         SET_ASIDE,
         STORED_BYTES,
         DROPPED,
+        POLICY_VERSIONS,
+        POLICY_BYTES,
         ENROLMENTS,
         AUDIT_LINES,
         AUDIT_FAILURES,
@@ -84,6 +88,8 @@ impl CoordinatorSample {
         page.value(&SESSIONS, f64::from(status.sessions));
         page.value(&STORE_SEGMENTS, status.store.segments as f64);
         page.value(&STORE_BYTES, status.store.bytes as f64);
+        page.value(&POLICY_VERSIONS, self.policies.0 as f64);
+        page.value(&POLICY_BYTES, self.policies.1 as f64);
         page.value(&QUARANTINED, status.store.quarantined as f64);
         page.value(&SET_ASIDE, status.store.set_aside as f64);
         page.value(&STORED_BYTES, self.stored_bytes as f64);
@@ -149,6 +155,9 @@ const POOLS: Family = gauge("rollhouse_pools", "Open pools.");
 const POOLS_OPENED: Family = counter("rollhouse_pools_opened_total", "Pools that were opened.");
 const SESSIONS: Family = gauge("rollhouse_cluster_sessions", "Open sessions on all nodes.");
 const STORE_SEGMENTS: Family = gauge("rollhouse_store_segments", "Segments in the store.");
+const POLICY_VERSIONS: Family =
+    gauge("rollhouse_policy_versions", "Versions of policies that the coordinator keeps.");
+const POLICY_BYTES: Family = gauge("rollhouse_policy_bytes", "Bytes of these policies.");
 const STORE_BYTES: Family = gauge("rollhouse_store_bytes", "Bytes of the segments in the store.");
 const QUARANTINED: Family = gauge(
     "rollhouse_store_quarantined_segments",

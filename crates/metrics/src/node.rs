@@ -17,6 +17,10 @@ pub struct NodeSample {
     pub verdicts: VerdictSample,
     /// Figures of the envs whose lanes were stepped for owners.
     pub envs: Vec<EnvSample>,
+    /// Figures of the policies that played for owners.
+    pub policies: Vec<PolicySample>,
+    /// Number of versions of policies that were fetched from the coordinator, and their bytes.
+    pub fetched_policies: (u64, u64),
     /// Figures of the threads that step.
     pub threads: ThreadSample,
     /// Figures of the node's sessions.
@@ -114,6 +118,19 @@ pub struct EnvSample {
     pub send_times: Histogram,
     /// Times in seconds that resets took.
     pub reset_times: Histogram,
+}
+
+/// Figures of one policy that played an env for owners.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PolicySample {
+    /// Id of the env. If there are very many, those beyond a bound share one name.
+    pub env: String,
+    /// The policy's name, likewise.
+    pub policy: String,
+    /// By how many updates fragments were older than the newest policy when their learner was given them.
+    pub data_lag: Histogram,
+    /// Times in seconds from an update to all nodes having it.
+    pub publishing: Histogram,
 }
 
 /// What a node has for lanes, and what its lanes take of it.
@@ -221,6 +238,10 @@ impl NodeSample {
         STEP_TIMES,
         SEND_TIMES,
         RESET_TIMES,
+        DATA_LAG,
+        PUBLISHING,
+        FETCHED_POLICIES,
+        FETCHED_POLICY_BYTES,
         QUEUE_WAITS,
         QUEUED,
         LONGEST_WAIT,
@@ -282,6 +303,12 @@ impl NodeSample {
             page.histogram(&SEND_TIMES, &env, &of.send_times);
             page.histogram(&RESET_TIMES, &env, &of.reset_times);
         }
+        for PolicySample { env, policy, data_lag, publishing } in &self.policies {
+            page.histogram(&DATA_LAG, &[env, policy], data_lag);
+            page.histogram(&PUBLISHING, &[env, policy], publishing);
+        }
+        page.value(&FETCHED_POLICIES, self.fetched_policies.0 as f64);
+        page.value(&FETCHED_POLICY_BYTES, self.fetched_policies.1 as f64);
         self.threads.put(page);
         self.sessions.put(page);
         page.value(&MALFORMED, self.malformed_streams as f64);
@@ -413,6 +440,24 @@ const SCORE_SUM: Family =
     gauge("rollhouse_episode_score_points", "Sum of these scores since the start; one below zero lowers it.");
 const OWNER_STEPS: Family =
     by(&["env"], counter("rollhouse_owner_steps_total", "Env steps of sessions that owners step."));
+const DATA_LAG: Family = by(
+    &["env", "policy"],
+    times(
+        "rollhouse_policy_data_lag_updates",
+        "Updates by which fragments were older than the newest policy when their learner was given them.",
+    ),
+);
+const PUBLISHING: Family = by(
+    &["env", "policy"],
+    times(
+        "rollhouse_policy_publishing_seconds",
+        "Time from a learner's update until all its nodes had it, with that for fragments that were under way.",
+    ),
+);
+const FETCHED_POLICIES: Family =
+    counter("rollhouse_policy_fetches_total", "Versions of policies that were fetched from the coordinator.");
+const FETCHED_POLICY_BYTES: Family =
+    counter("rollhouse_policy_fetched_bytes_total", "Bytes of the policies that were fetched.");
 const STEP_TIMES: Family = by(
     &["env"],
     times(

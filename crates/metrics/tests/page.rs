@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use rollhouse_core::Weight;
 use rollhouse_metrics::{
     ArchiveSample, CoordinatorSample, EnvSample, Exporter, Family, Figures, Histogram, Kind, Links,
-    NodeSample, Page, ProcessFigures, ThreadSample, TransportSample, VerdictSample,
+    NodeSample, Page, PolicySample, ProcessFigures, ThreadSample, TransportSample, VerdictSample,
 };
 use rollhouse_wire::{
     ArrivalCounts, CallHistogram, CallTimes, ClusterStatus, Effective, LinkFigures, Request, Role,
@@ -70,6 +70,8 @@ fn node() -> NodeSample {
         Histogram { bounds: vec![0.001, 0.01], counts: vec![5, 2, 1], sum: 0.5, exemplars: Vec::new() };
     figures.envs =
         vec![EnvSample { env: "CartPole-v1".to_owned(), steps: 8, step_times, ..Default::default() }];
+    figures.policies =
+        vec![PolicySample { env: "CartPole-v1".to_owned(), policy: "pong".to_owned(), ..Default::default() }];
     figures.verdicts = VerdictSample { results: [4, 3, 2], scores: 5, score_sum: -2.5 };
     figures.sessions.attached = vec![("quic", 2)];
     figures.sessions.ended = vec![("finished", 3)];
@@ -104,6 +106,7 @@ fn coordinator() -> CoordinatorSample {
         stored_bytes: 1,
         store_dropped_segments: 0,
         enrolments: vec![("join", "given", 1)],
+        policies: (2, 4096),
         audit: (3, 0),
     }
 }
@@ -190,6 +193,7 @@ fn open_metrics_name_the_call_of_a_slow_request_and_each_unit() {
 #[test]
 fn a_page_with_every_value_of_every_label_has_under_ten_thousand_series() {
     const ENVS: usize = 65;
+    const POLICIES: usize = 65;
     let times = || Histogram { bounds: vec![1.0; 13], counts: vec![1; 14], sum: 1.0, exemplars: Vec::new() };
     let env = |number| EnvSample {
         env: format!("env-{number}"),
@@ -198,8 +202,15 @@ fn a_page_with_every_value_of_every_label_has_under_ten_thousand_series() {
         send_times: times(),
         reset_times: times(),
     };
+    let policy = |number| PolicySample {
+        env: format!("env-{number}"),
+        policy: "pong".to_owned(),
+        data_lag: times(),
+        publishing: times(),
+    };
     let node = NodeSample {
         envs: (0..ENVS).map(env).collect(),
+        policies: (0..POLICIES).map(policy).collect(),
         threads: ThreadSample { queue_waits: times(), ..ThreadSample::default() },
         ..node()
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::{GameResult, Outcome};
-use rollhouse_wire::{CallTimes, Role};
+use rollhouse_wire::{CallTimes, PolicyLags, Role};
 
 /// Counters of a node since its start; each is exact by itself and read without stopping anything.
 #[derive(Debug, Default)]
@@ -24,6 +24,12 @@ pub struct NodeFigures {
     pub(crate) tallies: Counter,
     /// Steps and requests for owners, by env.
     pub envs: Envs,
+    /// How far learners' data lag, by env and policy.
+    pub policies: Policies,
+    /// Versions of policies that were fetched from the coordinator.
+    pub fetched_policies: Counter,
+    /// Bytes of these.
+    pub fetched_policy_bytes: Counter,
     /// Durations of requests by the coordinator, and by owners that attach.
     pub calls: CallTimes,
     /// The threads that step, and the requests that wait for them.
@@ -93,6 +99,27 @@ pub struct EnvFigures {
     pub steps: Counter,
     /// Requests that were answered, by kind.
     pub requests: RequestFigures,
+}
+
+/// Figures by env and policy. The first [`Policies::MOST`] such pairs have their own; all others together count as
+/// [`Envs::OTHERS`] of both.
+#[derive(Debug, Default)]
+pub struct Policies(Mutex<BTreeMap<(String, String), Arc<PolicyFigures>>>);
+
+/// How far what learners are given lags behind their policy, as they measure it.
+#[derive(Debug, Default)]
+pub struct PolicyFigures {
+    /// By how many updates fragments were older than the newest policy when they were returned.
+    pub data_lag: Updates,
+    /// Times from an update to all nodes having it.
+    pub publishing: Histogram,
+}
+
+/// Counts of numbers of updates in buckets.
+#[derive(Debug, Default)]
+pub struct Updates {
+    buckets: [AtomicU64; Updates::BOUNDS.len() + 1],
+    sum: AtomicU64,
 }
 
 /// Durations of requests, the env's part and the encoding of the answer included.
@@ -170,6 +197,54 @@ impl Envs {
         let full = envs.len() >= Self::MOST && !envs.contains_key(env);
         let name = if full { Self::OTHERS } else { env };
         Arc::clone(envs.entry(name.to_owned()).or_default())
+    }
+}
+
+impl Policies {
+    /// Most pairs that are counted apart.
+    pub const MOST: usize = 64;
+
+    /// Returns each env and policy that were met, with their figures.
+    pub fn all(&self) -> Vec<((String, String), Arc<PolicyFigures>)> {
+        self.0.lock().iter().map(|(names, figures)| (names.clone(), Arc::clone(figures))).collect()
+    }
+
+    /// Returns the figures of a policy that plays an env.
+    pub(crate) fn of(&self, env: &str, policy: &str) -> Arc<PolicyFigures> {
+        let mut policies = self.0.lock();
+        let names = (env.to_owned(), policy.to_owned());
+        let is_counted = policies.contains_key(&names)
+            || policies.len() < Self::MOST && rollhouse_wire::is_policy_name(policy);
+        let others = || (Envs::OTHERS.to_owned(), Envs::OTHERS.to_owned());
+        Arc::clone(policies.entry(if is_counted { names } else { others() }).or_default())
+    }
+}
+
+impl PolicyFigures {
+    pub(crate) fn observe(&self, lags: &PolicyLags) {
+        lags.data.iter().for_each(|&updates| self.data_lag.observe(u64::from(updates)));
+        lags.publishing_us.iter().for_each(|&us| self.publishing.observe(Duration::from_micros(us)));
+    }
+}
+
+impl Updates {
+    /// Upper bounds of the buckets; one more bucket takes greater numbers.
+    pub const BOUNDS: [u64; 8] = [0, 1, 2, 4, 8, 16, 32, 64];
+
+    /// Returns the number of numbers in each bucket, not added up.
+    pub fn counts(&self) -> [u64; Self::BOUNDS.len() + 1] {
+        std::array::from_fn(|index| self.buckets[index].load(Ordering::Relaxed))
+    }
+
+    /// Returns the sum of all numbers.
+    pub fn sum(&self) -> u64 {
+        self.sum.load(Ordering::Relaxed)
+    }
+
+    fn observe(&self, updates: u64) {
+        let bucket = Self::BOUNDS.partition_point(|&bound| bound < updates);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(updates, Ordering::Relaxed);
     }
 }
 
@@ -272,6 +347,23 @@ mod tests {
         let all: BTreeMap<String, Arc<EnvFigures>> = envs.all().into_iter().collect();
         assert_eq!(all.len(), Envs::MOST + 1);
         assert_eq!((all["env-3"].steps.get(), all[Envs::OTHERS].steps.get()), (2, 10));
+    }
+
+    #[test]
+    fn lags_are_counted_by_env_and_policy_and_those_of_more_than_a_few_together() {
+        let policies = Policies::default();
+        for number in 0..Policies::MOST as u32 + 3 {
+            let lags = PolicyLags { data: vec![number, 1], publishing_us: vec![20] };
+            policies.of("Pong-v0", &format!("pong-{number}")).observe(&lags);
+        }
+        policies.of("Pong-v0", "no name").observe(&PolicyLags { data: vec![100], publishing_us: Vec::new() });
+        let all: BTreeMap<_, _> = policies.all().into_iter().collect();
+        assert_eq!(all.len(), Policies::MOST + 1);
+        let of = |policy: &str| &all[&("Pong-v0".to_owned(), policy.to_owned())];
+        assert_eq!(of("pong-2").data_lag.counts(), [0, 1, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((of("pong-7").data_lag.sum(), of("pong-7").publishing.counts()[1]), (8, 1));
+        let others = &all[&(Envs::OTHERS.to_owned(), Envs::OTHERS.to_owned())];
+        assert_eq!((others.data_lag.counts()[8], others.publishing.counts()[1]), (3, 3));
     }
 
     #[test]

@@ -165,13 +165,14 @@ impl Hosting {
         let table = Mutex::new(table.having_seen(seen.unwrap_or_default()));
         let apart = Apart::default();
         let learning = Learning::new(providers, apart.clone());
+        let policies = Policies::new(Arc::clone(&figures));
         Self {
             table,
             executor: Arc::new(executor),
             figures,
             recorder: fitness.recorder.clone(),
             supervision,
-            stock: Stock { registry, learning, policies: Policies::new() },
+            stock: Stock { registry, learning, policies },
             apart,
             places: Places::new(settings.connections),
             settings,
@@ -473,7 +474,8 @@ impl Hosting {
             let replay =
                 |session: &Arc<SessionControl>| session.handle.replay().map(|replay| replay.report());
             let launching = |session: &Arc<SessionControl>| session.handle.is_launching();
-            self.table().reports(counts, launching, replay)
+            let plays = |session: &Arc<SessionControl>| session.handle.plays();
+            self.table().reports(counts, launching, replay, plays)
         })
     }
 

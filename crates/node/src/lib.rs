@@ -123,8 +123,8 @@ pub use cluster_node::{ClusterNode, ClusterNodeError, MOVE_PATIENCE, StopReport}
 pub use connections::ConnectionFigures;
 pub use exit::{Exit, Gone, RolloutError};
 pub use figures::{
-    Counter, EnvFigures, Envs, Gauge, Histogram, NodeFigures, Refusals, RequestFigures, Sum, ThreadFigures,
-    VerdictFigures, WatchFigures,
+    Counter, EnvFigures, Envs, Gauge, Histogram, NodeFigures, Policies, PolicyFigures, Refusals,
+    RequestFigures, Sum, ThreadFigures, Updates, VerdictFigures, WatchFigures,
 };
 pub use joining::{JoinError, Joining};
 pub use link_view::{LinkState, RenewalState};

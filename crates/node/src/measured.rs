@@ -154,6 +154,7 @@ impl MeasuredSession {
             && let Ok(stats) = self.session.stats()
         {
             told.update((&stats).into(), figures);
+            told.play(self.session.plays(), figures);
         }
     }
 
@@ -225,6 +226,9 @@ impl MeasuredSession {
         self.unhanded = Some(Unhanded::new(began + took));
         if let Some(code) = self.session.take_refused() {
             figures.refusals.add_owner(code.word());
+        }
+        if let Some((env, policy, lags)) = self.session.take_lags() {
+            figures.policies.of(&env, &policy).observe(&lags);
         }
         match kind {
             FrameKind::Reset => self.env.requests.reset.observe(took),

@@ -14,6 +14,7 @@ use rollhouse_wire::{
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::NodeFigures;
 use crate::plan::bad_policy;
 
 /// The files of policies that were fetched, by their hashes.
@@ -23,11 +24,12 @@ pub(crate) struct Policies {
     kept: Mutex<Vec<(PolicyHash, Arc<Vec<u8>>)>>,
     /// Permits for files that are fetched at a time.
     fetches: Semaphore,
+    figures: Arc<NodeFigures>,
 }
 
 impl Policies {
-    pub(crate) fn new() -> Self {
-        Self { kept: Mutex::default(), fetches: Semaphore::new(MAX_FETCHES) }
+    pub(crate) fn new(figures: Arc<NodeFigures>) -> Self {
+        Self { kept: Mutex::default(), fetches: Semaphore::new(MAX_FETCHES), figures }
     }
 
     /// Returns the file of the policy by which lanes are to play; `None` for a built-in one. Fetches it, if it is not here yet; one
@@ -89,6 +91,8 @@ impl Policies {
 
     /// Keeps a file in the place of those that were not used for the longest time.
     fn keep(&self, hash: PolicyHash, bytes: Vec<u8>) -> Arc<Vec<u8>> {
+        self.figures.fetched_policies.add(1);
+        self.figures.fetched_policy_bytes.add(bytes.len() as u64);
         let bytes = Arc::new(bytes);
         let mut kept = self.kept.lock();
         kept.push((hash, Arc::clone(&bytes)));
@@ -152,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_was_not_used_for_the_longest_time_makes_room() {
-        let policies = Policies::new();
+        let policies = Policies::new(Arc::default());
         let hash = |of: u8| PolicyHash::of(&[of]);
         for of in 0..4 {
             policies.keep(hash(of), vec![of; 64 << 20]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rollhouse_core::EnvSpec;
 use rollhouse_env::EnvEntry;
-use rollhouse_wire::SessionCounts;
+use rollhouse_wire::{PlaysReport, SessionCounts};
 
 use crate::NodeFigures;
 use crate::executor::Executor;
@@ -88,6 +88,14 @@ impl SessionHandle {
         match self {
             Self::Owned(_) | Self::Collecting { .. } => None,
             Self::Replay(replay) => Some(replay),
+        }
+    }
+
+    /// Returns the policy by which the session plays for its owner, if it does.
+    pub(crate) fn plays(&self) -> Option<PlaysReport> {
+        match self {
+            Self::Owned(owned) => owned.told().plays(),
+            Self::Collecting { .. } | Self::Replay(_) => None,
         }
     }
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 use rollhouse_core::{Budget, Claimant, Holdings, OverBudget, Scales, Weight};
 use rollhouse_host::ConnectWatch;
 use rollhouse_wire::{
-    AdmitWatcher, Attach, ConnectingSession, EndCause, Incarnation, OpenSession, OpenWatch, Refusal,
-    RefusalCode, ReplayReport, Secret, SeenTerm, SessionCounts, SessionEnd, SessionId, SessionReport,
+    AdmitWatcher, Attach, ConnectingSession, EndCause, Incarnation, OpenSession, OpenWatch, PlaysReport,
+    Refusal, RefusalCode, ReplayReport, Secret, SeenTerm, SessionCounts, SessionEnd, SessionId,
+    SessionReport,
 };
 
 use crate::Cancel;
@@ -510,19 +511,20 @@ impl<H: Clone> SessionTable<H> {
     }
 
     /// Returns the report of every session that is open; `done` tells what a session has done, `launching` whether its
-    /// lanes are being launched, `replay` which recorded episode it shows.
+    /// lanes are being launched, `replay` which recorded episode it shows, `plays` by which policy it plays for its owner.
     pub fn reports(
         &self,
         done: impl Fn(&H) -> SessionCounts,
         launching: impl Fn(&H) -> bool,
         replay: impl Fn(&H) -> Option<ReplayReport>,
+        plays: impl Fn(&H) -> Option<PlaysReport>,
     ) -> Vec<SessionReport> {
         let report = |entry: &Entry<H>| match entry.session.state() {
             SessionState::Detached { place, .. }
             | SessionState::Attached { place, .. }
             | SessionState::Ending { place } => {
-                let (launching, replay) = (launching(place), replay(place));
-                Some(SessionReport { launching, replay, ..entry.report(done(place)) })
+                let (launching, replay, plays) = (launching(place), replay(place), plays(place));
+                Some(SessionReport { launching, replay, plays, ..entry.report(done(place)) })
             }
             SessionState::Opening | SessionState::Gone => None,
         };
@@ -604,6 +606,7 @@ impl<H> Entry<H> {
             transport: (attached == Some(true)).then(|| self.session.transport().word().to_owned()),
             done,
             replay: None,
+            plays: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rollhouse_core::{GameResult, Outcome};
 use rollhouse_engine::{Stats, Summary};
-use rollhouse_wire::{EpisodeCounts, Extent, SessionCounts, Tallies};
+use rollhouse_wire::{EpisodeCounts, Extent, PlaysReport, SessionCounts, Tallies};
 
 use crate::{EnvFigures, NodeFigures};
 
@@ -81,6 +81,8 @@ fn extent_of(summary: &Summary) -> Extent {
 #[derive(Debug, Default)]
 pub(crate) struct ReportedTally {
     tally: Mutex<Tally>,
+    /// The policy by which it plays for its owner.
+    plays: Mutex<Option<PlaysReport>>,
     /// The figures of the session's env; `None` for a session that plays by itself.
     env: Option<Arc<EnvFigures>>,
 }
@@ -88,7 +90,21 @@ pub(crate) struct ReportedTally {
 impl ReportedTally {
     /// Makes the tally of a session that an owner steps.
     pub(crate) fn of_owner(env: Arc<EnvFigures>) -> Self {
-        Self { tally: Mutex::default(), env: Some(env) }
+        Self { env: Some(env), ..Self::default() }
+    }
+
+    /// Returns the policy by which the session plays for its owner.
+    pub(crate) fn plays(&self) -> Option<PlaysReport> {
+        self.plays.lock().clone()
+    }
+
+    /// Says by which policy the session plays for its owner.
+    pub(crate) fn play(&self, plays: Option<PlaysReport>, figures: &NodeFigures) {
+        let mut known = self.plays.lock();
+        if *known != plays {
+            *known = plays;
+            figures.tallies.add(1);
+        }
     }
 
     /// Returns the newest tally.

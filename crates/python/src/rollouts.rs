@@ -164,7 +164,7 @@ impl NativeRollouts {
         batch: PlayedBatch,
         columns: &FragmentColumns,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let PlayedBatch { fragment, episodes, lost } = batch;
+        let PlayedBatch { fragment, episodes, lost, lag } = batch;
         let base = KeepAlive::new(py, Arc::clone(&fragment) as Arc<_>)?;
         let arrays = Arrays { of: &fragment, lanes: self.lanes.get(), columns, base: base.bind(py) };
         let dict = arrays.dict()?;
@@ -174,6 +174,7 @@ impl NativeRollouts {
         });
         dict.set_item("episodes", PyList::new(py, episodes.collect::<Vec<_>>())?)?;
         dict.set_item("lost_episodes", lost)?;
+        dict.set_item("lag", lag)?;
         Ok(dict)
     }
 }

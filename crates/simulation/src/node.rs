@@ -253,7 +253,7 @@ impl Node {
         let mut load =
             NodeLoad { lanes: self.table.lanes(), taken: self.table.taken(), ..NodeLoad::default() };
         self.spool.load(&mut load);
-        self.reports.update(self.table.reports(|_| SessionCounts::default(), |_| false, |_| None));
+        self.reports.update(self.table.reports(|_| SessionCounts::default(), |_| false, |_| None, |_| None));
         let changes = self.reports.changes(REPORTS);
         let (ended, all_ends) = self.table.ends();
         let more = changes.more || !all_ends;

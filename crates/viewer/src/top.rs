@@ -320,6 +320,8 @@ impl Top {
         let (steps, episodes, mean) = self.rates.session(&name);
         let mean = mean.or_else(|| rates::mean(&report.done));
         let number = |value: f64| SortBy::Number(value);
+        let plays = report.plays.as_ref().map(ToString::to_string).unwrap_or_default();
+        let plays = plain(&plays);
         Row {
             cells: vec![
                 plain(&name),
@@ -330,6 +332,7 @@ impl Top {
                 screen::rate(steps),
                 screen::rate(episodes),
                 mean.map_or_else(|| "-".into(), crate::numbers::real),
+                plays.clone(),
             ],
             keys: vec![
                 SortBy::Text(name.clone()),
@@ -340,6 +343,7 @@ impl Top {
                 number(steps.unwrap_or(-1.0)),
                 number(episodes.unwrap_or(-1.0)),
                 number(mean.unwrap_or(f64::NEG_INFINITY)),
+                SortBy::Text(plays),
             ],
             is_bad: report.attached == Some(false),
             name,

@@ -52,6 +52,7 @@ fn session(index: u32, node: &str, env: &str, steps: u64, episodes: u64) -> Sess
             ..SessionCounts::default()
         },
         replay: None,
+        plays: None,
     };
     SessionStatus { node: node.into(), report, connecting: 0 }
 }
@@ -126,7 +127,7 @@ fn nodes_are_shown_with_what_they_did_a_second() {
 #[test]
 fn sessions_are_shown_sorted_by_their_return() {
     let mut top = looked_twice();
-    press(&mut top, [Key::Tab, Key::Left]);
+    press(&mut top, [Key::Tab, Key::Left, Key::Left]);
     assert_screen(&top, SESSIONS);
     press(
         &mut top,

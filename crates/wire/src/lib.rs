@@ -88,11 +88,11 @@ pub use layout::{
     ActionPlaces, BatchPlaces, ColumnBuffer, FragmentPlaces, FrameLayout, MemoryPlaces, put_memory,
 };
 pub use member::{
-    ConnectingSession, EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SeenTerm,
-    SessionCounts, SessionEnd, SessionReport, Takes, Unfit, UnfitReason,
+    ConnectingSession, EndCause, Heartbeat, HeartbeatTaken, NodeLoad, PlaysReport, Register, Registered,
+    SeenTerm, SessionCounts, SessionEnd, SessionReport, Takes, Unfit, UnfitReason,
 };
 pub use past::{PastError, options_bytes, put_past, put_played, read_past};
-pub use playing::{FragmentNotes, PlaySteps, PolicyGiven, PolicyTaken, StepNotes};
+pub use playing::{FragmentNotes, PlaySteps, PolicyGiven, PolicyLags, PolicyTaken, StepNotes};
 pub use policy::{
     BadPolicyRef, FetchPolicy, POLICY_NAME_RULE, PolicyBytes, PolicyFile, PolicyHash, PolicyInfo, PolicyList,
     PolicyPut, PolicyRef, PolicyRemoved, PolicyVersion, PutPolicy, RemovePolicy, is_policy_name,

@@ -6,7 +6,7 @@ use std::fmt;
 use rollhouse_core::{Budget, EnvId, Interruption, Weight, bounded_text, bounded_text_or_none, cut_sentence};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{MAX_DETAIL_BYTES, MAX_OWNER_BYTES, MAX_TRANSPORT_BYTES, MAX_WHY_BYTES};
+use crate::limits::{MAX_DETAIL_BYTES, MAX_NAME_BYTES, MAX_OWNER_BYTES, MAX_TRANSPORT_BYTES, MAX_WHY_BYTES};
 use crate::session::is_false;
 use crate::{Changes, CloseSession, EpisodeCounts, Incarnation, ReplayReport, SessionId, SessionStanding};
 
@@ -293,6 +293,29 @@ pub struct SessionReport {
     /// The recorded episode that it shows, if it is a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayReport>,
+    /// The policy of its owner's by which it plays, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plays: Option<PlaysReport>,
+}
+
+/// The policy by which the node plays a session for its owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaysReport {
+    /// Its name.
+    #[serde(deserialize_with = "bounded_text::<MAX_NAME_BYTES, _>")]
+    pub policy: String,
+    /// The version of its weights.
+    pub version: u64,
+    /// By how many updates the fragment that the owner was given last was older than the newest policy; `None` before there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<u32>,
+}
+
+impl fmt::Display for PlaysReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.policy, self.version)?;
+        self.lag.map_or(Ok(()), |lag| write!(f, ", lag {lag}"))
+    }
 }
 
 /// The steps and episodes that a session has done so far.
@@ -433,6 +456,7 @@ mod tests {
             transport: None,
             done: SessionCounts::default(),
             replay: None,
+            plays: None,
         };
         assert_eq!(read(&report).unwrap(), report);
         let long = || "x".repeat(100_000);

@@ -184,6 +184,7 @@ mod tests {
             transport: None,
             done: SessionCounts { steps, ..SessionCounts::default() },
             replay: None,
+            plays: None,
         }
     }
 

@@ -1,10 +1,13 @@
 //! The thread that plays: it carries orders out, until there are none, nobody takes what is played, or lanes cannot be played.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Instant;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rollhouse_engine::{Fragment, FragmentColumns, Reset};
-use rollhouse_wire::PolicyGiven;
+use rollhouse_wire::{PolicyGiven, PolicyLags};
 
 use super::{PlayedLanes, RolloutsError};
 
@@ -15,7 +18,13 @@ pub(super) enum Order {
     /// To begin episodes so, and to play until each lane has come to the end of its own.
     PlayEpisodes(Box<Reset>),
     /// To play by another policy.
-    Follow(Box<PolicyGiven>, Bytes, SyncSender<Result<FragmentColumns, RolloutsError>>),
+    Follow {
+        policy: Box<PolicyGiven>,
+        file: Bytes,
+        /// When it was given.
+        given: Instant,
+        done: SyncSender<Result<FragmentColumns, RolloutsError>>,
+    },
 }
 
 pub(super) type Played = Result<Box<Fragment>, RolloutsError>;
@@ -28,6 +37,8 @@ pub(super) struct Serving<L> {
     pub(super) steps: usize,
     /// Steps that the lanes have taken.
     pub(super) at: u64,
+    /// What was measured of the policy, and is not reported yet.
+    pub(super) lags: Arc<Mutex<PolicyLags>>,
 }
 
 impl<L: PlayedLanes> Serving<L> {
@@ -36,10 +47,13 @@ impl<L: PlayedLanes> Serving<L> {
             let done = match order {
                 Order::Play(mut fragment) => self.play(&mut fragment).map(|()| fragment),
                 Order::PlayEpisodes(reset) => self.play_episodes(&reset),
-                Order::Follow(policy, file, answer) => {
+                Order::Follow { policy, file, given, done } => {
                     let followed = self.lanes.follow(&policy, file);
+                    if followed.is_ok() {
+                        self.lags.lock().published(given.elapsed());
+                    }
                     // Nobody may wait for it.
-                    let _told = answer.send(followed);
+                    let _left = done.send(followed);
                     continue;
                 }
             };
@@ -52,6 +66,7 @@ impl<L: PlayedLanes> Serving<L> {
     }
 
     fn play(&mut self, fragment: &mut Fragment) -> Result<(), RolloutsError> {
+        self.lanes.report_lags(std::mem::take(&mut self.lags.lock()));
         let done = self.lanes.play(self.at, fragment);
         self.at += fragment.steps() as u64;
         done

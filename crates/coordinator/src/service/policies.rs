@@ -74,6 +74,7 @@ impl Service {
             Err(refusal) => return self.refuse(responder, refusal).await,
         };
         let (_asker, mut send) = responder.accept(PolicyBytes { info }).await?;
+        send.yield_to_others();
         for piece in file.chunks(PIECE_BYTES) {
             let written = match timeout(STALL, send.write_all(piece)).await {
                 Ok(written) => written,

@@ -49,6 +49,7 @@ prop_compose! {
             transport: None,
             done,
             replay: None,
+            plays: None,
         }
     }
 }

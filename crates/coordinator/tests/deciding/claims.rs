@@ -31,6 +31,7 @@ fn claim(owner: &str, pool: RunId, counter: u64, lanes: u32) -> SessionReport {
         transport: None,
         done: SessionCounts { steps: 10, ..SessionCounts::default() },
         replay: None,
+        plays: None,
     }
 }
 

@@ -150,6 +150,7 @@ fn the_end_of_a_placement_before_the_one_that_the_owner_has_ends_nothing() {
             transport: None,
             done: SessionCounts::default(),
             replay: None,
+            plays: None,
         })),
         unreached: false,
     };

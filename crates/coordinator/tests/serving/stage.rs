@@ -310,6 +310,7 @@ impl Node {
             transport: Some("quic".to_owned()),
             done: SessionCounts::default(),
             replay: None,
+            plays: None,
         };
         self.sessions().into_iter().map(report).collect()
     }

@@ -8,12 +8,14 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use rollhouse_core::cut_text;
+use rollhouse_core::limits::MAX_NAME_BYTES;
 use rollhouse_engine::{Fragment, PlayError, Player, StepError};
 use rollhouse_policy::{ModelError, model_of};
 use rollhouse_wire::limits::{MAX_FRAGMENT_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{
-    BEGAN_BYTES, ColumnBuffer, FragmentNotes, FrameKind, FrameLayout, Notes, PlaySteps, PolicyGiven,
-    PolicyTaken, Refusal, RefusalCode, StepNotes, control,
+    BEGAN_BYTES, ColumnBuffer, FragmentNotes, FrameKind, FrameLayout, Notes, PlaySteps, PlaysReport,
+    PolicyGiven, PolicyLags, PolicyTaken, Refusal, RefusalCode, StepNotes, control,
 };
 
 use super::{FrameRequest, OwnedSession, RequestFault, refusal_of};
@@ -28,6 +30,10 @@ pub(super) struct Played {
     notes: FragmentNotes,
     /// Bytes of the notes, at most.
     noted: usize,
+    /// What the owner has measured, until it is counted.
+    lags: PolicyLags,
+    /// By how many updates what the owner was given last was older than the newest policy.
+    lag: Option<u32>,
 }
 
 /// A request to play that is under way.
@@ -101,12 +107,19 @@ impl OwnedSession {
         };
         let room = (MAX_FRAGMENT_BYTES / places.bytes.max(1)).clamp(1, MAX_STEPS);
         let fragment = Fragment::new(&columns, lanes, room);
-        Ok(Played { player, fragment, notes: FragmentNotes::default(), noted: 0 })
+        Ok(Played {
+            player,
+            fragment,
+            notes: FragmentNotes::default(),
+            noted: 0,
+            lags: PolicyLags::default(),
+            lag: None,
+        })
     }
 
     /// Begins to play. Returns what is to be waited for.
     pub(super) fn play(&mut self, sidecar: &[u8]) -> Result<Result<Play, Refusal>, RequestFault> {
-        let PlaySteps { steps, at } = control::decode(sidecar).map_err(|_| RequestFault::Play)?;
+        let PlaySteps { steps, at, lags } = control::decode(sidecar).map_err(|_| RequestFault::Play)?;
         if steps == 0 {
             return Err(RequestFault::Play);
         }
@@ -121,9 +134,26 @@ impl OwnedSession {
         played.fragment.begin(&frame);
         played.notes = FragmentNotes { version: played.player.version(), ..FragmentNotes::default() };
         played.noted = 0;
+        played.lag = lags.data.last().copied().or(played.lag);
+        played.lags = lags;
         self.begun = true;
         let steps = (steps as usize).min(played.fragment.room());
         Ok(Ok(Play { steps, until: Instant::now() + SLICE }))
+    }
+
+    /// Returns the policy by which the lanes play, if they do.
+    pub(crate) fn plays(&self) -> Option<PlaysReport> {
+        let Played { player, lag, .. } = &**self.played.as_ref()?;
+        let policy = cut_text(player.name().to_owned(), MAX_NAME_BYTES);
+        Some(PlaysReport { policy, version: player.version(), lag: *lag })
+    }
+
+    /// Returns what the owner has measured of the policy that the lanes play by, with the env and its name; only once.
+    pub(crate) fn take_lags(&mut self) -> Option<(String, String, PolicyLags)> {
+        let Played { player, lags, .. } = &mut **self.played.as_mut()?;
+        let lags = std::mem::take(lags);
+        let names = || (self.engine.entry().spec().id.clone(), player.name().to_owned());
+        (!lags.is_empty()).then(names).map(|(env, policy)| (env, policy, lags))
     }
 
     /// Plays until enough is done. `None` while lanes are under way that are waited for.

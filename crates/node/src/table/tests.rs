@@ -188,7 +188,7 @@ fn a_session_that_plays_by_itself_takes_no_owner_and_needs_none() {
     let mut table = table_with(&asked);
     assert_eq!(code(table.attach(at(0), &attach(&asked), Transport::Quic)), RefusalCode::BadRequest);
     assert_eq!(table.look(at(1_000), asked.session, asked.incarnation), None);
-    assert_eq!(table.reports(|_| SessionCounts::default(), |_| false, |_| None)[0].attached, None);
+    assert_eq!(table.reports(|_| SessionCounts::default(), |_| false, |_| None, |_| None)[0].attached, None);
 }
 
 /// Opens sessions like that one until one is refused. Returns those that were opened.
@@ -300,7 +300,7 @@ fn a_newer_coordinator_is_told_of_all_ends_again_and_of_what_the_sessions_were()
     assert_eq!(made(table.open(&second)), Ok(true));
     assert!(table.opened(at(0), second.session, second.incarnation, 8));
     table.joined(seen(1)).unwrap();
-    let reports = table.reports(|_| SessionCounts::default(), |_| false, |_| None);
+    let reports = table.reports(|_| SessionCounts::default(), |_| false, |_| None, |_| None);
     table.begin_end(at(0), first.session, first.incarnation, EndCause::Closed);
     table.ended(at(0), end(&first));
     let (told, _) = table.ends();
@@ -370,7 +370,7 @@ proptest! {
         let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
         let (mut counter, mut known) = (0, BTreeMap::<u32, (OpenSession, u64)>::new());
         for (step, index) in steps {
-            let reports = |table: &SessionTable<u32>| table.reports(|_| SessionCounts::default(), |_| false, |_| None);
+            let reports = |table: &SessionTable<u32>| table.reports(|_| SessionCounts::default(), |_| false, |_| None, |_| None);
             let before = (table.version(), reports(&table));
             match (step, known.get_mut(&index)) {
                 (0, _) => {

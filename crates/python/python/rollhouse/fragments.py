@@ -67,6 +67,7 @@ class Batch:
         final_observations: [K, ...]: its last observation.
         episodes: Those that ended, by step and lane.
         lost_episodes: Number of episodes that ended because their lane was lost.
+        lag: By how many updates its oldest action is older than the newest policy, as it was returned.
     """
 
     observations: Any
@@ -87,12 +88,13 @@ class Batch:
     final_observations: Any
     episodes: list[Episode] = field(repr=False)
     lost_episodes: int
+    lag: int
 
     def torch(self) -> dict[str, Any]:
         """Returns the arrays as tensors of the same memory, by their names. Do not write to them."""
         from rollhouse.tensors import shared_tensors
 
-        names = [name for name in self.__dataclass_fields__ if name not in ("episodes", "lost_episodes")]
+        names = [name for name in self.__dataclass_fields__ if name not in ("episodes", "lost_episodes", "lag")]
         return {name: shared_tensors(getattr(self, name)) for name in names}
 
 
@@ -118,6 +120,7 @@ def _batch(raw: dict[str, Any]) -> Batch:
         final_observations=raw["final_observations"],
         episodes=[Episode(*each) for each in raw["episodes"]],
         lost_episodes=raw["lost_episodes"],
+        lag=raw["lag"],
     )
 
 

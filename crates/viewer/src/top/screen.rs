@@ -116,10 +116,15 @@ fn list(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
 fn line(columns: &[Column], cells: &[String], y: u16, style: Style, area: Rect, buffer: &mut Buffer) {
     // What a wide terminal has more goes to names.
     let names = columns.iter().filter(|(.., is_name)| *is_name).count().max(1) as u16;
-    let more = (area.width - LEAST.0).min(20 * names) / names;
+    let all = columns.iter().map(|(_, width, _)| width + 1).sum::<u16>().max(LEAST.0);
+    let more = area.width.saturating_sub(all).min(20 * names) / names;
     let mut x = area.x;
     for (cell, &(_, width, is_name)) in cells.iter().zip(columns) {
         let width = width + if is_name { more } else { 0 };
+        if x + width > area.right() {
+            // Only the last one of sessions lies beyond the smallest screen.
+            break;
+        }
         let cell = shortened(cell, width.into());
         let start = if is_name { x } else { x + width - cell.chars().count() as u16 };
         put(buffer, start, y, (x + width).min(area.right()), &cell, style);
@@ -214,7 +219,8 @@ const NODES: [Column; 8] = [
     ("TO SHIP", 8, false),
     ("REPORT", 7, false),
 ];
-const SESSIONS: [Column; 8] = [
+/// Columns of sessions: the last one beyond 80 cells, for wider terminals.
+const SESSIONS: [Column; 9] = [
     ("SESSION", 11, true),
     ("NODE", 10, true),
     ("ENV", 13, true),
@@ -223,6 +229,7 @@ const SESSIONS: [Column; 8] = [
     ("STEPS/S", 8, false),
     ("EPIS/S", 7, false),
     ("RETURN", 8, false),
+    ("PLAYS, LAG", 20, true),
 ];
 /// Rows above the list, and below it.
 const HEAD: u16 = 6;
@@ -278,7 +285,7 @@ mod tests {
 
     #[test]
     fn all_columns_fit_on_the_smallest_screen() {
-        for columns in [&NODES, &SESSIONS] {
+        for columns in [&NODES[..], &SESSIONS[..8]] {
             let width: u16 = columns.iter().map(|(_, width, _)| width + 1).sum();
             assert!(width <= LEAST.0 + 1, "{width}");
         }

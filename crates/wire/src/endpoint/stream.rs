@@ -82,6 +82,12 @@ impl ByteSender {
         self.stream.finish().map_err(|_| StreamLost::ByUs)
     }
 
+    /// Has what is sent wait for all other streams of the connection that have something to send.
+    pub fn yield_to_others(&mut self) {
+        // One that is finished has nothing to send.
+        let _late = self.stream.set_priority(LEAST_PRIORITY);
+    }
+
     /// Gives the stream up; data that is not delivered yet never is.
     pub fn give_up(&mut self, code: CloseCode) {
         // Already finished and delivered is as good.
@@ -172,3 +178,6 @@ pub(crate) enum MessageError {
 
 /// Bytes by which the buffer of a message grows ahead of what was received.
 pub(super) const MESSAGE_STEP_BYTES: usize = 16 << 10;
+
+/// Priority of streams that wait for others, which have 0.
+const LEAST_PRIORITY: i32 = -1;

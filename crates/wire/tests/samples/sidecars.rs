@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use rollhouse_core::{Began, DType, OptionValue, Start, StepColumn, StepColumns, messages};
 use rollhouse_policy::Sampling;
 use rollhouse_wire::{
-    Attach, Envelope, FragmentNotes, LostLane, Notes, PlaySteps, PolicyGiven, PolicyTaken, Refusal,
-    RefusalCode, Request, ResetLanes, SendLanes, StepNotes,
+    Attach, Envelope, FragmentNotes, LostLane, Notes, PlaySteps, PolicyGiven, PolicyLags, PolicyTaken,
+    Refusal, RefusalCode, Request, ResetLanes, SendLanes, StepNotes,
 };
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,7 @@ pub(super) fn sidecars() -> Vec<Sample> {
     let sampling = Sampling { deterministic: false, temperature: 0.5, epsilon: 0.1 };
     let value = StepColumn { name: "value".to_owned(), dtype: DType::F32, shape: Vec::new() };
     let columns = StepColumns::new(vec![value]).unwrap();
+    let lags = PolicyLags { data: vec![1, 2], publishing_us: vec![1_500] };
     let leaving = Notes { leaving: true, ..Notes::default() };
     let fragment = FragmentNotes {
         steps: 3,
@@ -55,10 +56,16 @@ pub(super) fn sidecars() -> Vec<Sample> {
         sample("sidecar-notes", Notes { lost: vec![LostLane { lane: 5, outcome: 3 }], ..Notes::default() }),
         sample("sidecar-notes-log", log),
         sample("sidecar-notes-leaving", Notes { leaving: true, ..Notes::default() }),
-        sample("sidecar-play", PlaySteps { steps: 128, at: 1 << 40 }),
+        sample("sidecar-play", PlaySteps { steps: 128, at: 1 << 40, lags: PolicyLags::default() }),
+        sample("sidecar-play-lags", PlaySteps { steps: 1, at: 0, lags }),
         sample("sidecar-policy", policy.clone()),
+        sample("sidecar-policy-states", PolicyGiven { keeps_states: true, ..policy.clone() }),
         sample("sidecar-policy-drawing", PolicyGiven { sampling: Some(sampling), ..policy }),
-        sample("sidecar-follows", PolicyTaken { columns: columns.clone(), states: None }),
+        sample(
+            "sidecar-follows-states",
+            PolicyTaken { states: Some(columns.clone()), columns: columns.clone() },
+        ),
+        sample("sidecar-follows", PolicyTaken { columns, states: None }),
         sample("sidecar-fragment", FragmentNotes { steps: 3, version: 7, ..FragmentNotes::default() }),
         sample("sidecar-fragment-notes", fragment),
         sample("sidecar-refused", Refusal::new(RefusalCode::BadRequest, "action 9 of lane 3, at most 1")),

@@ -104,6 +104,7 @@ pub(super) fn report() -> SessionReport {
         transport: Some("quic".into()),
         done: counts(),
         replay: None,
+        plays: None,
     }
 }
 
