@@ -1,6 +1,7 @@
 //! Lanes that play by policies on their nodes, and fragments of what they have shown and done.
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,8 +9,8 @@ use rollhouse_client::{
     EmbeddedLanes, MAX_EPISODE_STEPS, PlayedBatch, PlayedLanes, Pool, PoolRequest, Rollouts, RolloutsError,
     RolloutsOptions, StepError, Transport,
 };
-use rollhouse_core::{AutoresetMode, ColumnRef};
-use rollhouse_engine::{Engine, EngineConfig, Fragment, Reset};
+use rollhouse_core::{AutoresetMode, ColumnRef, split_mix64};
+use rollhouse_engine::{Engine, EngineConfig, Fragment, FragmentColumns, Reset};
 use rollhouse_env::Registry;
 use rollhouse_policy::Sampling;
 use rollhouse_wire::{PolicyGiven, Spread};
@@ -167,6 +168,86 @@ fn prove_versions(lanes: impl PlayedLanes, staleness: usize) {
         let (policy, file) = telling(updates + 2);
         let mut update = rollouts.update(policy, file).unwrap();
         assert!(update.wait(PATIENCE).unwrap());
+    }
+}
+
+/// Lanes whose plays and policies take as long as a schedule says: each waits for a permit.
+struct Scheduled {
+    lanes: EmbeddedLanes,
+    permits: Receiver<()>,
+}
+
+impl PlayedLanes for Scheduled {
+    fn begin(&mut self, reset: &Reset) -> Result<(), RolloutsError> {
+        self.lanes.begin(reset)
+    }
+
+    fn follow(&mut self, policy: &PolicyGiven, file: Bytes) -> Result<FragmentColumns, RolloutsError> {
+        self.permits.recv().map_err(|_| RolloutsError::Ended)?;
+        self.lanes.follow(policy, file)
+    }
+
+    fn play(&mut self, at: u64, fragment: &mut Fragment) -> Result<(), RolloutsError> {
+        self.permits.recv().map_err(|_| RolloutsError::Ended)?;
+        self.lanes.play(at, fragment)
+    }
+
+    fn lanes(&self) -> usize {
+        LANES
+    }
+
+    fn end(self) {
+        self.lanes.end();
+    }
+}
+
+/// Takes batches and updates behind each, in an order of the nodes' progress and the learner's that the seed draws. Returns the
+/// greatest lag.
+fn greatest_lag(seed: u64, staleness: usize) -> u32 {
+    let (permit, permits) = std::sync::mpsc::channel();
+    let mut random = seed;
+    let mut draw = |below: u64| {
+        random = split_mix64(random);
+        random % below
+    };
+    permit.send(()).unwrap();
+    let lanes = Scheduled { lanes: embedded(AutoresetMode::SameStep), permits };
+    let (policy, file) = telling(1);
+    let mut rollouts =
+        Rollouts::begin(lanes, RolloutsOptions { policy, file, ..options(3, staleness) }).unwrap();
+    let (mut updates, mut batches, mut greatest, mut newest) = (0, 0, 0, 0);
+    while batches < 12 {
+        // Nodes may be ahead by all that was asked of them, or by nothing.
+        (0..draw(4)).for_each(|_| permit.send(()).unwrap());
+        let Some(PlayedBatch { fragment, lag, .. }) = rollouts.next(Duration::ZERO).unwrap() else {
+            permit.send(()).unwrap();
+            continue;
+        };
+        batches += 1;
+        let versions = fragment.versions();
+        let (least, most) = (*versions.iter().min().unwrap(), *versions.iter().max().unwrap());
+        assert_eq!(least, most, "an update came in the middle of a fragment");
+        assert!(least >= newest, "a batch is older than the one before");
+        newest = least;
+        assert_eq!(u64::from(lag), updates + 1 - least, "seed {seed}");
+        assert!(lag as usize <= staleness, "seed {seed}: {lag} updates behind, with staleness {staleness}");
+        greatest = greatest.max(lag);
+        if draw(3) > 0 {
+            updates += 1;
+            let (policy, file) = telling(updates + 1);
+            // Whether the nodes have it is not waited for.
+            let _under_way = rollouts.update(policy, file).unwrap();
+        }
+    }
+    (0..64).for_each(|_| permit.send(()).unwrap_or_default());
+    greatest
+}
+
+#[test]
+fn no_batch_is_older_than_the_staleness_says_in_any_of_two_hundred_schedules() {
+    for staleness in [0, 1, 2, 4] {
+        let lags = (0..50).map(|seed| greatest_lag(seed * 4 + staleness as u64, staleness));
+        assert_eq!(lags.max(), Some(staleness as u32), "some are as old as they may be");
     }
 }
 

@@ -123,6 +123,31 @@ def test_a_node_that_is_killed_in_the_middle_changes_no_number(two_nodes: LocalC
         there.close()
 
 
+def test_how_old_a_learners_data_is_is_counted_by_its_nodes_and_listed(two_nodes: LocalCluster, program: Path):
+    with rollhouse.connect(two_nodes.url, timeout=120) as cluster:
+        with cluster.rollouts("CartPole-v1", 4, policy=_net(), fragment=16, seed=1, staleness=2, spread="even") as rollouts:
+            lags = []
+            for version in range(2, 8):
+                lags.append(rollouts.next().lag)
+                rollouts.update(_net(version))
+            rollouts.next()
+            listed = subprocess.run(
+                [program, "sessions", "--connect", two_nodes.url, "--json"], check=True, capture_output=True, text=True
+            )
+        assert lags == [0, 1, 2, 2, 2, 2]
+        sums, counts = {}, {}
+        for node in ("one", "two"):
+            for series, figure in two_nodes.figures(node).items():
+                if series.startswith("rollhouse_policy_data_lag_updates_sum"):
+                    sums[node] = figure
+                if series.startswith("rollhouse_policy_publishing_seconds_count"):
+                    counts[node] = figure
+        assert len(sums) == 1 and sum(sums.values()) >= sum(lags) - 2
+        assert sum(counts.values()) >= 4
+    plays = [json.loads(line)["plays"] for line in listed.stdout.splitlines()]
+    assert plays, listed.stdout
+
+
 def test_batches_stay_as_they_are_and_come_to_those_who_iterate_or_await():
     with rollhouse.rollouts("CartPole-v1", 4, policy="random", fragment=8, seed=1) as rollouts:
         first = rollouts.next()
