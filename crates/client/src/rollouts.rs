@@ -1,5 +1,6 @@
 //! Rollouts: fragments that a policy plays, on this machine or on a cluster, while their receiver learns.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -379,12 +380,20 @@ impl Update {
 pub struct EmbeddedLanes {
     engine: Engine,
     player: Option<Player>,
+    /// What its lanes need for as long as they are played.
+    kept: Box<dyn Any + Send>,
 }
 
 impl EmbeddedLanes {
     /// Takes the lanes of an engine.
-    pub const fn new(engine: Engine) -> Self {
-        Self { engine, player: None }
+    pub fn new(engine: Engine) -> Self {
+        Self { engine, player: None, kept: Box::new(()) }
+    }
+
+    /// Keeps something until the lanes have ended, such as the processes that step them.
+    #[must_use]
+    pub fn keeping(self, kept: impl Any + Send) -> Self {
+        Self { kept: Box::new(kept), ..self }
     }
 }
 
@@ -398,7 +407,7 @@ impl PlayedLanes for EmbeddedLanes {
         let PolicyGiven { name, version, seed, sampling, .. } = policy;
         let model = model_of(name, *version, *sampling, &file)?;
         let refused = |error| RolloutsError::Model { name: name.clone(), error };
-        let Self { engine, player } = self;
+        let Self { engine, player, .. } = self;
         let player = match player {
             None => player.insert(Player::new(engine, &*model, *seed).map_err(refused)?),
             Some(player) if !player.is_like(&*model, engine.entry().spec()) => {
@@ -413,7 +422,7 @@ impl PlayedLanes for EmbeddedLanes {
     }
 
     fn play(&mut self, at: u64, fragment: &mut Fragment) -> Result<(), RolloutsError> {
-        let Self { engine, player: Some(player) } = self else { return Err(RolloutsError::Ended) };
+        let Self { engine, player: Some(player), .. } = self else { return Err(RolloutsError::Ended) };
         player.stand_at(at);
         fragment.begin(&engine.frame().map_err(PlayError::Step)?);
         while !player.play(engine, fragment, PATIENCE)? {}
@@ -427,6 +436,7 @@ impl PlayedLanes for EmbeddedLanes {
     fn end(self) {
         // What an engine that hangs has not handed over is lost.
         let _closed = self.engine.close();
+        drop(self.kept);
     }
 }
 

@@ -407,11 +407,6 @@ impl NativeLanes {
     pub(crate) fn take_lanes(&self, py: Python<'_>) -> PyResult<Lanes> {
         let mut state = self.lock(py)?;
         state.refuse_outstanding(py)?;
-        if let Lanes::Engine(_, Some(_)) = state.inner(py)? {
-            let message =
-                "lanes in worker processes of this one play by no policy; a cluster's nodes play them";
-            return Err(exception(py, "UnsupportedError", message.to_owned()));
-        }
         state.inner.take().ok_or_else(|| lanes_state::closed(py))
     }
 

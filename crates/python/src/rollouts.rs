@@ -13,6 +13,7 @@ use rollhouse_client::{
 };
 use rollhouse_core::{ColumnRef, ColumnSpec, DType, Role};
 use rollhouse_engine::{Fragment, FragmentColumns, PlayError};
+use rollhouse_host::OwnWorkers;
 use rollhouse_policy::Sampling;
 use rollhouse_wire::{PolicyGiven, RefusalCode};
 
@@ -38,6 +39,15 @@ pub(crate) struct NativeRollouts {
 /// An update that is under way.
 #[pyclass(frozen, module = "rollhouse._native")]
 pub(crate) struct NativeUpdate(Mutex<Update>);
+
+/// Worker processes that step the lanes of rollouts. They end with these.
+struct AtWork(Option<OwnWorkers>);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|workers| workers.end(Some(ENVS_CLOSE_WITHIN)));
+    }
+}
 
 keywords! {
     /// What is to be played.
@@ -65,7 +75,9 @@ impl NativeRollouts {
         let options = RolloutsOptions { steps, staleness, seed, group, whole, policy, file };
         let taken = lanes.get().take_lanes(py)?;
         let begun = py.detach(|| match taken {
-            Lanes::Engine(engine, _) => Rollouts::begin(EmbeddedLanes::new(*engine), options),
+            Lanes::Engine(engine, workers) => {
+                Rollouts::begin(EmbeddedLanes::new(*engine).keeping(AtWork(workers)), options)
+            }
             Lanes::Pool(pool) => Rollouts::begin(pool.unlooked(), options),
         });
         let inner = begun.map_err(|error| of_rollouts(py, &error))?;
@@ -296,6 +308,9 @@ fn of_rollouts(py: Python<'_>, error: &RolloutsError) -> PyErr {
         error => exception(py, "PolicyError", error.to_string()),
     }
 }
+
+/// Time that the envs of workers have to close themselves.
+const ENVS_CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Seconds between two looks for signals.
 const LOOK_FOR_SIGNALS: f64 = 0.05;

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+import subprocess
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
 import rollhouse
-from local_cluster import LocalCluster
+from local_cluster import LocalCluster, rollhouse_program
 from rollhouse.policies import net_file, policy_of
 
 
@@ -123,29 +126,75 @@ def test_a_node_that_is_killed_in_the_middle_changes_no_number(two_nodes: LocalC
         there.close()
 
 
-def test_how_old_a_learners_data_is_is_counted_by_its_nodes_and_listed(two_nodes: LocalCluster, program: Path):
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_python_env_in_workers_plays_what_the_built_in_one_plays(mode: str, whole: bool):
+    arguments = dict(fragment=20, seed=5, autoreset_mode=mode, complete_episodes=whole)
+    with (
+        rollhouse.rollouts("CartPole-v1", 4, policy=_net(), **arguments) as here,
+        rollhouse.rollouts("gymnasium:CartPole-v1", 4, policy=_net(), **arguments) as workers,
+    ):
+        for version in range(2, 5):
+            one, other = here.next(), workers.next(timeout=60)
+            for name in ("observations", "actions", "rewards", "log_probs", "versions", "valid", "final_observations"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+            here.update(_net(version))
+            workers.update(_net(version))
+
+
+class _Failing(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        self.steps += 1
+        if self.steps == 7:
+            raise RuntimeError("no seventh step")
+        return np.full(2, self.steps / 10, np.float32), 1.0, False, False, {}
+
+
+def test_a_lane_whose_python_env_raises_is_lost_from_that_row_on():
+    with rollhouse.rollouts(_Failing, 2, policy="random", fragment=10, staleness=0) as rollouts:
+        batch = rollouts.next(timeout=60)
+    assert batch.valid.tolist() == [[True] * 2] * 6 + [[False] * 2] * 4
+    assert batch.truncations[6].all() and not batch.truncations[:6].any()
+    assert batch.lost_episodes == 2 and not batch.episodes
+
+
+def _listed(url: str) -> list[dict[str, Any]]:
+    line = [rollhouse_program(), "sessions", "--connect", url, "--json"]
+    done = subprocess.run(line, check=True, capture_output=True, text=True)
+    return [json.loads(session) for session in done.stdout.splitlines()]
+
+
+def test_how_old_a_learners_data_is_is_counted_by_its_nodes_and_listed(two_nodes: LocalCluster):
+    figures: dict[str, float] = {}
     with rollhouse.connect(two_nodes.url, timeout=120) as cluster:
-        with cluster.rollouts("CartPole-v1", 4, policy=_net(), fragment=16, seed=1, staleness=2, spread="even") as rollouts:
+        begun = cluster.rollouts("CartPole-v1", 4, policy=_net(), fragment=16, seed=1, staleness=2, spread="even")
+        with begun as rollouts:
             lags = []
             for version in range(2, 8):
                 lags.append(rollouts.next().lag)
                 rollouts.update(_net(version))
             rollouts.next()
-            listed = subprocess.run(
-                [program, "sessions", "--connect", two_nodes.url, "--json"], check=True, capture_output=True, text=True
-            )
-        assert lags == [0, 1, 2, 2, 2, 2]
-        sums, counts = {}, {}
+            # Nodes report once a second.
+            while any(session["plays"] is None for session in _listed(two_nodes.url)):
+                pass
+            for session in _listed(two_nodes.url):
+                assert session["plays"]["policy"] == "policy" and session["plays"]["version"] >= 2
         for node in ("one", "two"):
             for series, figure in two_nodes.figures(node).items():
-                if series.startswith("rollhouse_policy_data_lag_updates_sum"):
-                    sums[node] = figure
-                if series.startswith("rollhouse_policy_publishing_seconds_count"):
-                    counts[node] = figure
-        assert len(sums) == 1 and sum(sums.values()) >= sum(lags) - 2
-        assert sum(counts.values()) >= 4
-    plays = [json.loads(line)["plays"] for line in listed.stdout.splitlines()]
-    assert plays, listed.stdout
+                if series.endswith('{env="CartPole-v1",policy="policy"}'):
+                    figures[series.split("{")[0]] = figures.get(series.split("{")[0], 0) + figure
+    assert lags == [0, 1, 2, 2, 2, 2]
+    assert figures["rollhouse_policy_data_lag_updates_count"] >= 4
+    assert figures["rollhouse_policy_data_lag_updates_sum"] <= 2 * figures["rollhouse_policy_data_lag_updates_count"]
+    assert figures["rollhouse_policy_publishing_seconds_count"] >= 4
 
 
 def test_batches_stay_as_they_are_and_come_to_those_who_iterate_or_await():

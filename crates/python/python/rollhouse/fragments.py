@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
@@ -17,6 +18,7 @@ from rollhouse.vector import DEFAULT_TIMEOUT
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from rollhouse.hosted import HostedVectorEnv
     from rollhouse.native_env import NativeVectorEnv
     from rollhouse.vector import Mode
 
@@ -197,7 +199,8 @@ class Rollouts:
     def close(self) -> None:
         """Ends the lanes. Batches stay readable. Closing again does nothing."""
         self._native.close()
-        self.envs.close()
+        # Their lanes have ended with the rollouts.
+        self.envs.close(terminate=True)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -219,7 +222,7 @@ class Rollouts:
 
 
 def rollouts(
-    env: str,
+    env: str | Callable[[], gymnasium.Env],
     lanes: int,
     *,
     policy: Any = "random",
@@ -234,7 +237,8 @@ def rollouts(
     """Has a policy play lanes of this process, for a learner.
 
     Args:
-        env: An env of ``make_vec``, in this process.
+        env: An env of ``make_vec``, in this process; or a Python env, whose lanes are stepped in worker processes: an id as
+            ``gymnasium:ID``, or a function without arguments that makes one.
         lanes: Number of lanes, N.
         policy: What chooses the actions: see ``rollhouse.policies.policy_of``.
         fragment: Number of steps in a batch, T.
@@ -247,18 +251,28 @@ def rollouts(
             go on from those of the batch before, so that short episodes count no more than long ones; ``fragment`` steps are played
             at a time, and those behind the last end are thrown away. Else episodes go on from batch to batch.
         autoreset_mode: The rule by which the next episode begins. In SAME_STEP no row is lost to that.
-        **options: Further arguments of ``make_vec``.
+        **options: Further arguments of ``make_vec``, of a Python env of ``vectorize``.
     """
     from rollhouse.embedded import make_vec
 
     playing = Playing(
         fragment=fragment, staleness=staleness, seed=seed, group=group, complete_episodes=complete_episodes
     )
-    return begin(make_vec, env, lanes, policy, playing, autoreset_mode=autoreset_mode, **options)
+    make = make_vec if isinstance(env, str) and ":" not in env else _in_workers
+    return begin(make, env, lanes, policy, playing, autoreset_mode=autoreset_mode, **options)
+
+
+def _in_workers(env: Any, lanes: int, **options: Any) -> HostedVectorEnv:
+    """Makes lanes of a Python env, with all of their workers at work."""
+    from rollhouse.hosted import vectorize
+
+    envs = vectorize([env] * lanes, **options)
+    envs.reset(seed=0)
+    return envs
 
 
 def begin(
-    make: Callable[..., Any], env: str, lanes: int, policy: Any, playing: Playing, **options: Any
+    make: Callable[..., Any], env: Any, lanes: int, policy: Any, playing: Playing, **options: Any
 ) -> Rollouts:
     """Makes lanes, and begins rollouts of them. If they cannot begin, the lanes end."""
     options.setdefault("step_columns", STEP_COLUMNS)
