@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rollhouse_core::Weight;
 use rollhouse_wire::{
     BehindStatus, ClusterStatus, EndCause, Extent, GoneSession, NodeStatus, OfferedEnv, PlaysReport,
-    PolicyInfo, PoolStatus, ReplayReport, SessionCounts, SessionId, SessionStatus, Unfit,
+    PolicyInfo, PoolStatus, ReplayReport, SessionCounts, SessionId, SessionReport, SessionStatus, Unfit,
 };
 use serde::Serialize;
 
@@ -194,10 +194,29 @@ pub struct SessionObject<'a> {
     transport: Option<&'a str>,
     #[serde(flatten)]
     done: DoneObject,
-    replay: Option<&'a ReplayReport>,
-    plays: Option<PlaysObject<'a>>,
+    #[serde(flatten)]
+    shows: ShowsObject<'a>,
     #[serde(flatten)]
     placement: PlacementObject,
+}
+
+/// What a session shows or plays beside what its owner does.
+#[derive(Debug, Serialize)]
+struct ShowsObject<'a> {
+    replay: Option<&'a ReplayReport>,
+    plays: Option<PlaysObject<'a>>,
+}
+
+impl<'a> From<&'a SessionReport> for ShowsObject<'a> {
+    fn from(report: &'a SessionReport) -> Self {
+        let plays = report.plays.as_ref();
+        let plays = plays.map(|PlaysReport { policy, version, lag }| PlaysObject {
+            policy,
+            version: *version,
+            lag: *lag,
+        });
+        Self { replay: report.replay.as_ref(), plays }
+    }
 }
 
 /// The policy by which a session plays for its owner.
@@ -248,12 +267,7 @@ impl<'a> From<&'a SessionStatus> for SessionObject<'a> {
             attached: report.attached,
             transport: report.transport.as_deref(),
             done: DoneObject::from(&report.done),
-            replay: report.replay.as_ref(),
-            plays: report.plays.as_ref().map(|PlaysReport { policy, version, lag }| PlaysObject {
-                policy,
-                version: *version,
-                lag: *lag,
-            }),
+            shows: ShowsObject::from(report),
             placement: PlacementObject {
                 incarnation: report.incarnation.to_string(),
                 replaces: report.replaces,

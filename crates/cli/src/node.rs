@@ -10,13 +10,14 @@ use parking_lot::{Mutex, MutexGuard};
 use rollhouse_config::{AttachSettings, BudgetSettings, NodeConfig, Plugins, Python, Spool, Worker};
 use rollhouse_core::{DeadlineSettings, LaneDeadlines};
 use rollhouse_metrics::{
-    BudgetSample, EnvSample, Family, Figures, Health, LinkSample, Links, NodeSample, Page, PolicySample,
-    RecorderSample, SessionSample, SpoolSample, ThreadSample, TransportSample, VerdictSample, WatcherSample,
+    BudgetSample, EnvSample, Family, Figures, Health, LinkSample, Links, NodeSample, Page, PoliciesSample,
+    PolicySample, RecorderSample, SessionSample, SpoolSample, ThreadSample, TransportSample, VerdictSample,
+    WatcherSample,
 };
 use rollhouse_node::{
     AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, EnvFigures, Histogram,
-    LinkState, NodeFigures, PartsHealth, PolicyFigures, RenewalState, ServeError, ShipFigures, Transport,
-    Updates,
+    LinkState, NodeFigures, PartsHealth, Policies, PolicyFigures, RenewalState, ServeError, ShipFigures,
+    Transport, Updates,
 };
 use rollhouse_replay::OpenError;
 use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
@@ -362,8 +363,7 @@ impl NodeWatch {
                 score_sum: figures.verdicts.score_sum.get(),
             },
             envs: figures.envs.all().iter().map(|(env, figures)| env_sample(env, figures)).collect(),
-            policies: figures.policies.all().iter().map(|(names, of)| policy_sample(names, of)).collect(),
-            fetched_policies: (figures.fetched_policies.get(), figures.fetched_policy_bytes.get()),
+            policies: policies_sample(&figures.envs.policies),
             threads: ThreadSample {
                 queue_waits: histogram(&figures.threads.queue_wait),
                 queued: load.queued.into(),
@@ -479,6 +479,14 @@ fn env_sample(env: &str, figures: &EnvFigures) -> EnvSample {
         step_times: histogram(&requests.step),
         send_times: histogram(&requests.send),
         reset_times: histogram(&requests.reset),
+    }
+}
+
+fn policies_sample(figures: &Policies) -> PoliciesSample {
+    PoliciesSample {
+        played: figures.all().iter().map(|(names, of)| policy_sample(names, of)).collect(),
+        fetched: figures.fetched.get(),
+        fetched_bytes: figures.fetched_bytes.get(),
     }
 }
 

@@ -172,7 +172,7 @@ impl<C: Carrier> PoolSession<C> {
         let now = way.carrier.now();
         let taken = control::decode::<PolicyTaken>(self.sidecar());
         let taken = taken.map_err(|error| self.distrust(now, error.to_string()))?;
-        self.session.follows(body);
+        self.session.follows(body, taken.states.as_ref());
         Ok(taken)
     }
 

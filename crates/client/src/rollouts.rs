@@ -236,10 +236,10 @@ impl Rollouts {
         let columns = lanes.follow(&policy, file)?;
         let (orders, taken) = sync_channel(staleness + 2);
         let (send, played) = sync_channel(staleness + 1);
-        // Task: player of rollouts
-        let thread = std::thread::Builder::new().name("rollhouse-play".to_owned());
         let lags = Arc::<Mutex<PolicyLags>>::default();
         let serving = Serving { lanes, columns: columns.clone(), steps, at: 0, lags: Arc::clone(&lags) };
+        // Task: player of rollouts
+        let thread = std::thread::Builder::new().name("rollhouse-play".to_owned());
         let thread = thread.spawn(move || serving.serve(&taken, &send)).map_err(RolloutsError::Thread)?;
         Ok(Self {
             orders: Some(orders),

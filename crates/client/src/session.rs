@@ -61,10 +61,8 @@ pub struct Session {
     request: Option<RequestBody>,
     /// The time after which nobody waits for the request any more.
     deadline: Duration,
-    /// The policy by which its lanes play, which another node is sent as well.
-    policy: Option<RequestBody>,
-    /// What that policy remembers of the lanes, which another node is sent as well.
-    memory: Option<LaneStates>,
+    /// The policy by which its lanes play.
+    followed: Option<Followed>,
     /// The log; `None` if the node's answers do not say what a log needs.
     log: Option<SessionLog>,
     /// Lanes whose past is lost, until a batch has shown it.
@@ -74,6 +72,14 @@ pub struct Session {
     /// The time before which no other place is asked for unless a caller waits for it.
     not_before: Duration,
     reach: Reach,
+}
+
+/// The policy by which lanes play. Another node is sent both.
+#[derive(Debug)]
+struct Followed {
+    policy: RequestBody,
+    /// What it remembers of the lanes; `None` if that is nothing.
+    memory: Option<LaneStates>,
 }
 
 /// How a session gets on with reaching the node of its present placement.
@@ -149,8 +155,7 @@ impl Session {
             state: Stage::Resting,
             request: None,
             deadline: Duration::ZERO,
-            policy: None,
-            memory: None,
+            followed: None,
             log: Some(log),
             cut: Vec::new(),
             leaving: false,

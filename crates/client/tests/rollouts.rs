@@ -204,7 +204,7 @@ impl PlayedLanes for Scheduled {
 /// Takes batches and updates behind each, in an order of the nodes' progress and the learner's that the seed draws. Returns the
 /// greatest lag.
 fn greatest_lag(seed: u64, staleness: usize) -> u32 {
-    let (permit, permits) = std::sync::mpsc::channel();
+    let (permit, permits) = std::sync::mpsc::sync_channel(256);
     let mut random = seed;
     let mut draw = |below: u64| {
         random = split_mix64(random);

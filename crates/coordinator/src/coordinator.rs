@@ -178,7 +178,6 @@ impl Coordinator {
             Ok(bound) => bound.map_err(CoordinatorError::Bind)?,
             Err(_) => return Err(CoordinatorError::Ended),
         };
-        let thread = Some(thread);
         let archiver = Archiver::start(&store).map_err(CoordinatorError::Thread)?;
         Ok(Self {
             effective,
@@ -190,7 +189,7 @@ impl Coordinator {
             published,
             stop: Some(stop),
             ended,
-            thread,
+            thread: Some(thread),
             archiver,
             _data: data,
         })

@@ -34,8 +34,8 @@ pub use exemplar::Exemplar;
 pub use exporter::{Exporter, ExporterError, Figures};
 pub use family::{Family, Histogram, Kind, Page};
 pub use node::{
-    BudgetSample, EnvSample, LinkSample, NodeSample, PolicySample, RecorderSample, SessionSample,
-    SpoolSample, ThreadSample, VerdictSample, WatcherSample,
+    BudgetSample, EnvSample, LinkSample, NodeSample, PoliciesSample, PolicySample, RecorderSample,
+    SessionSample, SpoolSample, ThreadSample, VerdictSample, WatcherSample,
 };
 pub use process::{ProcessFigures, ProcessSample};
 pub use server::{Health, MetricsListener, MetricsServer, ServeError};

@@ -17,10 +17,8 @@ pub struct NodeSample {
     pub verdicts: VerdictSample,
     /// Figures of the envs whose lanes were stepped for owners.
     pub envs: Vec<EnvSample>,
-    /// Figures of the policies that played for owners.
-    pub policies: Vec<PolicySample>,
-    /// Number of versions of policies that were fetched from the coordinator, and their bytes.
-    pub fetched_policies: (u64, u64),
+    /// Figures of policies.
+    pub policies: PoliciesSample,
     /// Figures of the threads that step.
     pub threads: ThreadSample,
     /// Figures of the node's sessions.
@@ -118,6 +116,17 @@ pub struct EnvSample {
     pub send_times: Histogram,
     /// Times in seconds that resets took.
     pub reset_times: Histogram,
+}
+
+/// Figures of policies.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PoliciesSample {
+    /// Of those that played for owners.
+    pub played: Vec<PolicySample>,
+    /// Number of versions that were fetched from the coordinator.
+    pub fetched: u64,
+    /// Bytes of these.
+    pub fetched_bytes: u64,
 }
 
 /// Figures of one policy that played an env for owners.
@@ -303,12 +312,7 @@ impl NodeSample {
             page.histogram(&SEND_TIMES, &env, &of.send_times);
             page.histogram(&RESET_TIMES, &env, &of.reset_times);
         }
-        for PolicySample { env, policy, data_lag, publishing } in &self.policies {
-            page.histogram(&DATA_LAG, &[env, policy], data_lag);
-            page.histogram(&PUBLISHING, &[env, policy], publishing);
-        }
-        page.value(&FETCHED_POLICIES, self.fetched_policies.0 as f64);
-        page.value(&FETCHED_POLICY_BYTES, self.fetched_policies.1 as f64);
+        self.policies.put(page);
         self.threads.put(page);
         self.sessions.put(page);
         page.value(&MALFORMED, self.malformed_streams as f64);
@@ -342,6 +346,17 @@ impl NodeSample {
         }
         page.value(&SCORES, scores as f64);
         page.value(&SCORE_SUM, score_sum);
+    }
+}
+
+impl PoliciesSample {
+    fn put(&self, page: &mut Page) {
+        for PolicySample { env, policy, data_lag, publishing } in &self.played {
+            page.histogram(&DATA_LAG, &[env, policy], data_lag);
+            page.histogram(&PUBLISHING, &[env, policy], publishing);
+        }
+        page.value(&FETCHED_POLICIES, self.fetched as f64);
+        page.value(&FETCHED_POLICY_BYTES, self.fetched_bytes as f64);
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 use rollhouse_core::Weight;
 use rollhouse_metrics::{
     ArchiveSample, CoordinatorSample, EnvSample, Exporter, Family, Figures, Histogram, Kind, Links,
-    NodeSample, Page, PolicySample, ProcessFigures, ThreadSample, TransportSample, VerdictSample,
+    NodeSample, Page, PoliciesSample, PolicySample, ProcessFigures, ThreadSample, TransportSample,
+    VerdictSample,
 };
 use rollhouse_wire::{
     ArrivalCounts, CallHistogram, CallTimes, ClusterStatus, Effective, LinkFigures, Request, Role,
@@ -70,7 +71,7 @@ fn node() -> NodeSample {
         Histogram { bounds: vec![0.001, 0.01], counts: vec![5, 2, 1], sum: 0.5, exemplars: Vec::new() };
     figures.envs =
         vec![EnvSample { env: "CartPole-v1".to_owned(), steps: 8, step_times, ..Default::default() }];
-    figures.policies =
+    figures.policies.played =
         vec![PolicySample { env: "CartPole-v1".to_owned(), policy: "pong".to_owned(), ..Default::default() }];
     figures.verdicts = VerdictSample { results: [4, 3, 2], scores: 5, score_sum: -2.5 };
     figures.sessions.attached = vec![("quic", 2)];
@@ -210,7 +211,7 @@ fn a_page_with_every_value_of_every_label_has_under_ten_thousand_series() {
     };
     let node = NodeSample {
         envs: (0..ENVS).map(env).collect(),
-        policies: (0..POLICIES).map(policy).collect(),
+        policies: PoliciesSample { played: (0..POLICIES).map(policy).collect(), ..PoliciesSample::default() },
         threads: ThreadSample { queue_waits: times(), ..ThreadSample::default() },
         ..node()
     };

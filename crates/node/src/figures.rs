@@ -24,12 +24,6 @@ pub struct NodeFigures {
     pub(crate) tallies: Counter,
     /// Steps and requests for owners, by env.
     pub envs: Envs,
-    /// How far learners' data lag, by env and policy.
-    pub policies: Policies,
-    /// Versions of policies that were fetched from the coordinator.
-    pub fetched_policies: Counter,
-    /// Bytes of these.
-    pub fetched_policy_bytes: Counter,
     /// Durations of requests by the coordinator, and by owners that attach.
     pub calls: CallTimes,
     /// The threads that step, and the requests that wait for them.
@@ -90,7 +84,11 @@ pub struct WatchFigures {
 /// Figures by env. The first [`Envs::MOST`] envs that sessions are opened of have their own; all others together count
 /// as [`Envs::OTHERS`].
 #[derive(Debug, Default)]
-pub struct Envs(Mutex<BTreeMap<String, Arc<EnvFigures>>>);
+pub struct Envs {
+    by_env: Mutex<BTreeMap<String, Arc<EnvFigures>>>,
+    /// Policies that play them for owners.
+    pub policies: Policies,
+}
 
 /// Figures of what was done for the owners of one env's sessions. Sessions that play by themselves count in none of it.
 #[derive(Debug, Default)]
@@ -104,7 +102,13 @@ pub struct EnvFigures {
 /// Figures by env and policy. The first [`Policies::MOST`] such pairs have their own; all others together count as
 /// [`Envs::OTHERS`] of both.
 #[derive(Debug, Default)]
-pub struct Policies(Mutex<BTreeMap<(String, String), Arc<PolicyFigures>>>);
+pub struct Policies {
+    by_names: Mutex<BTreeMap<(String, String), Arc<PolicyFigures>>>,
+    /// Versions of policies that were fetched from the coordinator.
+    pub fetched: Counter,
+    /// Bytes of these.
+    pub fetched_bytes: Counter,
+}
 
 /// How far what learners are given lags behind their policy, as they measure it.
 #[derive(Debug, Default)]
@@ -188,12 +192,12 @@ impl Envs {
 
     /// Returns each env that was met, with its figures.
     pub fn all(&self) -> Vec<(String, Arc<EnvFigures>)> {
-        self.0.lock().iter().map(|(env, figures)| (env.clone(), Arc::clone(figures))).collect()
+        self.by_env.lock().iter().map(|(env, figures)| (env.clone(), Arc::clone(figures))).collect()
     }
 
     /// Returns the figures of an env.
     pub(crate) fn of(&self, env: &str) -> Arc<EnvFigures> {
-        let mut envs = self.0.lock();
+        let mut envs = self.by_env.lock();
         let full = envs.len() >= Self::MOST && !envs.contains_key(env);
         let name = if full { Self::OTHERS } else { env };
         Arc::clone(envs.entry(name.to_owned()).or_default())
@@ -206,12 +210,12 @@ impl Policies {
 
     /// Returns each env and policy that were met, with their figures.
     pub fn all(&self) -> Vec<((String, String), Arc<PolicyFigures>)> {
-        self.0.lock().iter().map(|(names, figures)| (names.clone(), Arc::clone(figures))).collect()
+        self.by_names.lock().iter().map(|(names, figures)| (names.clone(), Arc::clone(figures))).collect()
     }
 
     /// Returns the figures of a policy that plays an env.
     pub(crate) fn of(&self, env: &str, policy: &str) -> Arc<PolicyFigures> {
-        let mut policies = self.0.lock();
+        let mut policies = self.by_names.lock();
         let names = (env.to_owned(), policy.to_owned());
         let is_counted = policies.contains_key(&names)
             || policies.len() < Self::MOST && rollhouse_wire::is_policy_name(policy);

@@ -228,7 +228,7 @@ impl MeasuredSession {
             figures.refusals.add_owner(code.word());
         }
         if let Some((env, policy, lags)) = self.session.take_lags() {
-            figures.policies.of(&env, &policy).observe(&lags);
+            figures.envs.policies.of(&env, &policy).observe(&lags);
         }
         match kind {
             FrameKind::Reset => self.env.requests.reset.observe(took),

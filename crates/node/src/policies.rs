@@ -91,8 +91,9 @@ impl Policies {
 
     /// Keeps a file in the place of those that were not used for the longest time.
     fn keep(&self, hash: PolicyHash, bytes: Vec<u8>) -> Arc<Vec<u8>> {
-        self.figures.fetched_policies.add(1);
-        self.figures.fetched_policy_bytes.add(bytes.len() as u64);
+        let figures = &self.figures.envs.policies;
+        figures.fetched.add(1);
+        figures.fetched_bytes.add(bytes.len() as u64);
         let bytes = Arc::new(bytes);
         let mut kept = self.kept.lock();
         kept.push((hash, Arc::clone(&bytes)));

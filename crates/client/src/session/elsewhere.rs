@@ -7,7 +7,9 @@ use bytes::{Bytes, BytesMut};
 use rollhouse_core::Interruption;
 use rollhouse_wire::{FrameKind, Grant, Refusal, ReplaceSession, SessionReplaced, put_memory};
 
-use super::{Attachment, Gone, NoPlace, OnLoss, Reach, RequestBody, Session, SessionAction, Stage, Trouble};
+use super::{
+    Attachment, Followed, Gone, NoPlace, OnLoss, Reach, RequestBody, Session, SessionAction, Stage, Trouble,
+};
 use crate::numbering::Numbering;
 use crate::retry::Patience;
 
@@ -128,18 +130,18 @@ impl Session {
         (self.leaving, self.not_before) = (false, Duration::ZERO);
         self.reach = Reach { replaces: true, ..Reach::default() };
         let past = self.log.as_ref().map(|log| log.past(held));
-        if past.is_none() && self.policy.is_none() {
+        if past.is_none() && self.followed.is_none() {
             self.state = Stage::Resting;
             return if self.request.is_some() { self.begin(now) } else { SessionAction::Done(Ok(())) };
         }
-        if past.is_none() {
-            self.memory = None;
+        if let (None, Some(followed)) = (&past, &mut self.followed) {
+            followed.memory = None;
         }
-        let (past, new) = past.unwrap_or_default();
+        let (past, cut) = past.unwrap_or_default();
         let left = matches!(self.state, Stage::Leaving) && self.request.is_none();
         // Lanes that begin anew without a request were reported as lost before.
-        let behind = self.behind_past(&new);
-        self.cut = if left || self.request.is_some() { new } else { Vec::new() };
+        let behind = self.behind_past(&cut);
+        self.cut = if left || self.request.is_some() { cut } else { Vec::new() };
         self.state = Stage::Resuming { past, part: None, behind };
         // Who leaves a node is told of its past by the next request, if none is under way.
         if left { SessionAction::Done(Ok(())) } else { self.resume(now) }
@@ -147,8 +149,8 @@ impl Session {
 
     /// Returns what a node is sent behind the past of the lanes, of which `new` begin anew.
     fn behind_past(&mut self, new: &[u32]) -> VecDeque<RequestBody> {
-        let Some(policy) = &self.policy else { return VecDeque::new() };
-        let memory = self.memory.as_mut().map(|memory| {
+        let Some(Followed { policy, memory }) = &mut self.followed else { return VecDeque::new() };
+        let memory = memory.as_mut().map(|memory| {
             new.iter().for_each(|&lane| memory.begin(lane as usize));
             let mut columns = BytesMut::new();
             put_memory(memory, &mut columns);

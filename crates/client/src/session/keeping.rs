@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use rollhouse_core::{Call, Interruption, Outcome};
+use rollhouse_core::{Call, Interruption, Outcome, StepColumns};
 use rollhouse_policy::LaneStates;
 use rollhouse_wire::{FrameKind, LostLane, Notes};
 
-use super::{Attachment, RequestBody, Session, Stage};
+use super::{Attachment, Followed, RequestBody, Session, Stage};
 use crate::log::{GivenLane, LaneFlags, SessionLog};
 
 /// The parts of an answer that the log is kept from.
@@ -64,25 +64,35 @@ impl Session {
         }
         if kind == FrameKind::Reset {
             self.note_given(answered);
-            let new = answered.flags.reset.iter().enumerate().filter(|(_, reset)| **reset != 0);
-            self.memory.iter_mut().for_each(|memory| new.clone().for_each(|(lane, _)| memory.begin(lane)));
+            let begun = answered.flags.reset.iter().enumerate().filter(|(_, reset)| **reset != 0);
+            if let Some(Followed { memory: Some(memory), .. }) = &mut self.followed {
+                begun.for_each(|(lane, _)| memory.begin(lane));
+            }
         }
         self.note_log(answered);
     }
 
-    /// Notes that the node follows a policy, which another is sent as well.
-    pub(crate) fn follows(&mut self, policy: RequestBody) {
-        self.policy = Some(policy);
+    /// Notes that the node follows a policy that has these states of a lane. It goes on with what the one before remembered, if that had
+    /// the same.
+    pub(crate) fn follows(&mut self, policy: RequestBody, states: Option<&StepColumns>) {
+        let before = self.followed.take().and_then(|before| before.memory);
+        let memory = before.zip(states).and_then(|(memory, states)| {
+            let lengths = states.specs().iter().map(|spec| spec.elements() * memory.began.len());
+            lengths.eq(memory.rows.iter().map(Vec::len)).then_some(memory)
+        });
+        self.followed = Some(Followed { policy, memory });
     }
 
-    /// Notes what the policy remembers of the lanes, which another node is sent as well.
+    /// Notes what the policy remembers of the lanes.
     pub(crate) fn remembers(&mut self, lanes: LaneStates) {
-        self.memory = Some(lanes);
+        if let Some(followed) = &mut self.followed {
+            followed.memory = Some(lanes);
+        }
     }
 
     /// Returns what the policy remembers of the lanes; `None` if that is nothing.
-    pub(crate) const fn memory(&self) -> Option<&LaneStates> {
-        self.memory.as_ref()
+    pub(crate) fn memory(&self) -> Option<&LaneStates> {
+        self.followed.as_ref()?.memory.as_ref()
     }
 
     /// Says which options the reset gives to lanes that is asked for next.
