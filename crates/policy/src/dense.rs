@@ -48,6 +48,20 @@ impl DenseLayer {
         self.outputs
     }
 
+    /// Returns the function that is applied to each of its sums.
+    #[cfg(feature = "onnx")]
+    pub(crate) const fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    /// Returns the weights of an output, one for each input, and its bias.
+    #[cfg(feature = "onnx")]
+    pub(crate) fn output(&self, output: usize) -> (impl Iterator<Item = f32>, f32) {
+        let width = self.bias.len();
+        let weights = self.weights.chunks_exact(width.max(1)).map(move |of_input| of_input[output]);
+        (weights, self.bias[output])
+    }
+
     /// Computes the outputs of one row, padded to whole groups.
     #[inline(always)]
     fn row(&self, inputs: &[f32], outputs: &mut Vec<f32>) {

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{Builtin, DenseNet, Model, NetFileError, Sampling, SamplingError, UnknownPolicy};
+use rollhouse_core::EnvSpec;
+
+use crate::{
+    Builtin, DenseNet, Dialect, DialectError, Model, NetFileError, Sampling, SamplingError, UnknownPolicy,
+};
 #[cfg(feature = "onnx")]
 use crate::{OnnxError, OnnxModel};
 
@@ -72,6 +76,29 @@ impl GivenNet {
             #[cfg(feature = "onnx")]
             Self::Onnx(net) => Self::Onnx(net.with_sampling(sampling)?),
         })
+    }
+
+    /// Returns the bytes of a file of ONNX in a dialect, of the net as it plays in an env: its likeliest action, stretched or cut to
+    /// the bounds, and where the dialect has them also actions that are drawn.
+    ///
+    /// # Errors
+    /// See [`DialectError`].
+    #[cfg(feature = "onnx")]
+    pub fn in_dialect(&self, dialect: Dialect, env: &EnvSpec) -> Result<Vec<u8>, DialectError> {
+        match self {
+            Self::Dense(net) => net.in_dialect(dialect, env),
+            Self::Onnx(net) if net.is_recurrent(env) => Err(DialectError::Recurrent { dialect }),
+            Self::Onnx(net) => Err(DialectError::NotDense { dialect, net: net.description() }),
+        }
+    }
+
+    /// Returns that this program writes no files of ONNX.
+    ///
+    /// # Errors
+    /// Always: it was built without the cargo feature `onnx`.
+    #[cfg(not(feature = "onnx"))]
+    pub fn in_dialect(&self, _: Dialect, _: &EnvSpec) -> Result<Vec<u8>, DialectError> {
+        Err(DialectError::NoOnnx)
     }
 
     /// Returns the net as a model.

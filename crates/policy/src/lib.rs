@@ -12,6 +12,7 @@
 mod builtin;
 mod chooser;
 mod dense;
+mod dialect;
 mod file;
 mod given;
 mod inputs;
@@ -29,6 +30,7 @@ mod sampling;
 
 pub use builtin::{Builtin, UnknownPolicy};
 pub use dense::DenseLayer;
+pub use dialect::{Dialect, DialectError, UnknownDialect};
 pub use file::{MAX_NET_BYTES, NetFileError};
 pub use given::{GivenNet, PolicyError, model_of};
 pub use memory::{LaneMemory, LaneStates};

@@ -43,7 +43,7 @@ impl DenseNet {
         Ok(Self { sampling: sampling.checked()?, ..self })
     }
 
-    fn head(&self, space: &Space) -> Result<Head, ModelError> {
+    pub(crate) fn head(&self, space: &Space) -> Result<Head, ModelError> {
         let outputs = self.policy.last().map_or(0, DenseLayer::outputs);
         let head = Head::of(space, outputs, self.log_std.clone(), self.squashed)?;
         match head {

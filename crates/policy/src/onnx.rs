@@ -6,9 +6,11 @@
 
 mod bound;
 mod chain;
+mod dialect;
 mod errors;
 mod feeds;
 mod file;
+mod graph;
 mod layout;
 mod operators;
 mod outputs;

@@ -89,8 +89,8 @@ pub(crate) struct Gaussian {
     pub(crate) log_std: Option<Vec<f32>>,
     /// Whether its hyperbolic tangent is taken, of [-1, 1], and stretched to the bounds.
     pub(crate) squashed: bool,
-    low: Vec<f64>,
-    high: Vec<f64>,
+    pub(crate) low: Vec<f64>,
+    pub(crate) high: Vec<f64>,
 }
 
 impl Head {
@@ -405,8 +405,8 @@ pub(crate) fn write_actions(space: &Space, numbers: &[f64], column: ColumnMut<'_
 const HALF_LOG_TAU: f64 = 0.918_938_533_204_672_7;
 
 /// Least and greatest logarithm of a standard deviation, as soft actor-critic has them.
-const LOG_STD_LEAST: f64 = -20.0;
-const LOG_STD_MOST: f64 = 2.0;
+pub(crate) const LOG_STD_LEAST: f64 = -20.0;
+pub(crate) const LOG_STD_MOST: f64 = 2.0;
 
 /// Added to the derivative of the hyperbolic tangent before its logarithm is taken, as Stable-Baselines3 does.
 const SQUASHED_LEAST: f64 = 1e-6;

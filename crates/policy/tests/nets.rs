@@ -1,6 +1,9 @@
 //! Dense nets are read as their makers wrote them, and choose as their outputs say.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
+#[cfg(feature = "onnx")]
+mod dialects;
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;

@@ -386,7 +386,8 @@ impl Port {
         Ok(())
     }
 
-    fn write(&self) -> Vec<u8> {
+    /// Returns the message of the port. The first axis is called `rows` where its extent is not said.
+    pub(super) fn write(&self) -> Vec<u8> {
         let mut tensor = Message::default();
         tensor.number(1, self.of.number());
         if let Some(shape) = &self.shape {
