@@ -6,19 +6,22 @@ use std::fs::OpenOptions;
 use std::io::Write;
 
 use rollhouse_client::{Cluster, FetchedPolicy};
-use rollhouse_policy::model_of;
+use rollhouse_host::ConnectWatch;
+use rollhouse_policy::{Dialect, GivenNet, model_of};
 use rollhouse_wire::{PolicyInfo, PolicyRef};
 use serde::Serialize;
 
 use crate::args::policy::{net_of, read};
 use crate::args::{
-    PoliciesWhat, PolicyExportArgs, PolicyLsArgs, PolicyPutArgs, PolicyRmArgs, PolicyShowArgs,
+    PoliciesWhat, PolicyExportArgs, PolicyLsArgs, PolicyName, PolicyPutArgs, PolicyRmArgs, PolicyShowArgs,
 };
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, When, counted};
 use crate::json::PolicyObject;
+use crate::logging::Logging;
 use crate::output::{Output, say};
+use crate::python_envs;
 use crate::table::{Align, Table};
 
 pub(crate) fn run(what: &PoliciesWhat, out: &mut Output) -> Result<Status, Failure> {
@@ -128,8 +131,32 @@ fn rm(args: &PolicyRmArgs) -> Result<Status, Failure> {
 }
 
 fn export(args: &PolicyExportArgs) -> Result<Status, Failure> {
-    let cluster = connect(&args.cluster)?;
-    let FetchedPolicy { info, file } = fetch(&cluster, &args.policy)?;
+    let (policy, file) = match (&args.policy, args.dialect) {
+        (PolicyName::File(path), None) => {
+            let message = format_args!("{} is a file already", path.display());
+            return Err(Failure::new(Status::Usage, message)
+                .hint("--dialect writes it in the form of another program"));
+        }
+        (PolicyName::File(path), Some(dialect)) => {
+            let net = net_of(path, &read(path)?)?;
+            (args.policy.to_string(), in_dialect(args, dialect, &net)?)
+        }
+        (PolicyName::OfCluster(policy), dialect) => {
+            let FetchedPolicy { info, file } = fetch(&connect(&args.cluster)?, policy)?;
+            let file = match dialect {
+                None => file.to_vec(),
+                Some(dialect) => {
+                    let net = GivenNet::of_bytes(&info.policy.name, &file);
+                    let net = net.map_err(|error| Failure::of(Status::Usage, &error))?;
+                    in_dialect(args, dialect, &net.with_version(info.policy.version))?
+                }
+            };
+            (info.policy.to_string(), file)
+        }
+        (PolicyName::Builtin(builtin), _) => {
+            return Err(Failure::new(Status::Usage, format_args!("policy {} has no file", builtin.name())));
+        }
+    };
     let path = &args.output;
     let written = OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut to| {
         to.write_all(&file)?;
@@ -138,8 +165,21 @@ fn export(args: &PolicyExportArgs) -> Result<Status, Failure> {
     written.map_err(|error| {
         Failure::new(Status::Failed, format_args!("{} cannot be written: {error}", path.display()))
     })?;
-    say(&format!("wrote {} to {}, {}", info.policy, path.display(), Bytes(info.bytes)));
+    let form = args.dialect.map_or_else(String::new, |dialect| format!(" for {dialect}"));
+    say(&format!("wrote {policy} to {}{form}, {}", path.display(), Bytes(file.len() as u64)));
     Ok(Status::Done)
+}
+
+/// Returns the bytes of a net's file in a dialect, for the env that is named.
+fn in_dialect(args: &PolicyExportArgs, dialect: Dialect, net: &GivenNet) -> Result<Vec<u8>, Failure> {
+    let Some(env) = &args.env else {
+        return Err(Failure::new(Status::Usage, "--dialect needs the env of the policy, --env ID"));
+    };
+    if env.source().is_learned() {
+        Logging::begin_warnings("policy")?;
+    }
+    let env = python_envs::of_id(env, &args.plugins, &args.python, false, &ConnectWatch::default())?;
+    net.in_dialect(dialect, env.spec()).map_err(|error| Failure::of(Status::Usage, &error))
 }
 
 fn fetch(cluster: &Cluster, policy: &PolicyRef) -> Result<FetchedPolicy, Failure> {

@@ -76,7 +76,7 @@ mod _native {
     #[pymodule_export]
     use super::replays::Recordings;
     #[pymodule_export]
-    use super::rollouts::{NativeRollouts, NativeUpdate, difference};
+    use super::rollouts::{NativeRollouts, NativeUpdate, difference, policy_in_dialect};
     #[pymodule_export]
     use super::worker_link::WorkerLink;
     #[pymodule_export]

@@ -14,11 +14,12 @@ use rollhouse_client::{
 use rollhouse_core::{ColumnRef, ColumnSpec, DType, Role};
 use rollhouse_engine::{Fragment, FragmentColumns, PlayError};
 use rollhouse_host::OwnWorkers;
-use rollhouse_policy::Sampling;
+use rollhouse_policy::{Dialect, GivenNet, Sampling, UnknownDialect};
 use rollhouse_wire::{PolicyGiven, RefusalCode};
 
 use crate::arrays::{KeepAlive, RowShape};
 use crate::engine::NativeLanes;
+use crate::envs::known_env;
 use crate::failure::{exception, of_step, one_at_a_time};
 use crate::fork::Home;
 use crate::keywords::keywords;
@@ -140,6 +141,22 @@ pub(crate) fn difference(better: Vec<f64>, than: Vec<f64>) -> Option<(f64, f64, 
     };
     let Difference { mean, low, high, pairs } = Difference::of(&ended(better), &ended(than))?;
     Some((mean, low, high, pairs))
+}
+
+/// Returns the bytes of a net's file in a dialect, for an env of this process.
+#[pyfunction]
+pub(crate) fn policy_in_dialect(
+    py: Python<'_>,
+    file: Vec<u8>,
+    dialect: &str,
+    env: &str,
+) -> PyResult<Vec<u8>> {
+    let refused = |error: &dyn std::error::Error| exception(py, "PolicyError", error.to_string());
+    let dialect: Dialect =
+        dialect.parse().map_err(|error: UnknownDialect| PyValueError::new_err(error.to_string()))?;
+    let env = known_env(py, env)?;
+    let net = GivenNet::of_bytes("policy", &file).map_err(|error| refused(&error))?;
+    net.in_dialect(dialect, env.spec()).map_err(|error| refused(&error))
 }
 
 #[pymethods]

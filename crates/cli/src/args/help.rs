@@ -132,6 +132,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("rollhouse policy rm", "rollhouse policy rm pong@3"),
     ("rollhouse policy compare", "rollhouse policy compare pong@3 pong@4 --env Pong-v0 --episodes 200"),
     ("rollhouse policy export", "rollhouse policy export pong@3 -o pong.safetensors"),
+    (
+        "rollhouse policy export",
+        "rollhouse policy export cart.safetensors --dialect godot --env CartPole-v1 -o cart.onnx",
+    ),
     ("rollhouse store", "rollhouse store export --all --to s3://recordings/2026"),
     ("rollhouse store export", "rollhouse store export --all --to s3://recordings/2026"),
     ("rollhouse store import", "rollhouse store import --from s3://recordings/2026 --data ./restored"),

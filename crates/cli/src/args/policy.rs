@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use rollhouse_core::{EnvId, read_regular};
-use rollhouse_policy::{Builtin, GivenNet, MAX_NET_BYTES, Model, Sampling};
+use rollhouse_policy::{Builtin, Dialect, GivenNet, MAX_NET_BYTES, Model, Sampling};
 use rollhouse_wire::{BadPolicyRef, PolicyRef};
 
 use super::{ConnectArgs, PluginArgs, PythonArgs, number};
@@ -165,8 +165,8 @@ pub(crate) enum PoliciesWhat {
     Show(PolicyShowArgs),
     /// Remove a version of a policy, or all; lanes that play by it go on
     Rm(PolicyRmArgs),
-    /// Write the file of a version of a policy, or of its newest
-    Export(PolicyExportArgs),
+    /// Write the file of a version of a policy, or of its newest; with --dialect in the form of ONNX that another program takes
+    Export(Box<PolicyExportArgs>),
     /// Have two policies play the same episodes, and say which is better; with --connect on a cluster's nodes
     Compare(Box<PolicyCompareArgs>),
 }
@@ -224,12 +224,23 @@ pub(crate) struct PolicyRmArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyExportArgs {
-    /// The policy: NAME or NAME@VERSION
+    /// The policy: NAME or NAME@VERSION; with --dialect also a file of a net (FILE.safetensors)
     #[arg(value_name = "POLICY")]
-    pub(crate) policy: PolicyRef,
+    pub(crate) policy: PolicyName,
     /// The file to write; one that is there is not replaced
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
+    /// Write a net of dense layers as the ONNX that this program takes: unreal, godot or mlagents
+    #[arg(long, value_name = "NAME", requires = "env")]
+    pub(crate) dialect: Option<Dialect>,
+    /// Environment whose spaces say what the net's inputs and outputs are: one of `rollhouse envs`, gymnasium:ID, or
+    /// package.module:Class in Python
+    #[arg(long, value_name = "ID", requires = "dialect")]
+    pub(crate) env: Option<EnvId>,
+    #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
+    #[command(flatten)]
+    pub(crate) python: PythonArgs,
     #[command(flatten)]
     pub(crate) cluster: ConnectArgs,
 }

@@ -33,6 +33,9 @@ def check_render_size(width: int, height: int) -> None:
 def difference(better: list[float], than: list[float]) -> tuple[float, float, float, int] | None:
     """What the first returns have beyond the second, NaN standing for a lost episode: mean, low and high ends, pairs."""
 
+def policy_in_dialect(file: bytes, dialect: str, env: str) -> bytes:
+    """The file of a net in a dialect of ONNX, for an env of this process."""
+
 def env_spec(id: str) -> dict[str, Any]:
     """What an env of this process says of itself.
 

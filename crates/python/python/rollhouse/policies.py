@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rollhouse import _native
 from rollhouse.errors import PolicyError
 
 BUILTIN = ("random", "noop")
@@ -93,6 +94,24 @@ def net_file(net: Any, **metadata: str) -> bytes:
     if tensors and all(key.partition(".")[0].isdigit() for key in tensors):
         tensors = {f"policy.{key}": value for key, value in tensors.items()}
     return _safetensors(tensors, metadata)
+
+
+def dialect_file(policy: Any, dialect: str, env: str) -> bytes:
+    """Writes a net of dense layers as the ONNX that another program takes, as ``rollhouse policy export --dialect`` does.
+
+    Args:
+        policy: What ``policy_of`` takes of dense nets.
+        dialect: ``"unreal"``, ``"godot"`` or ``"mlagents"``.
+        env: An env of this process, whose spaces say what the net's inputs and outputs are.
+
+    Raises:
+        ValueError: There is no such dialect.
+        PolicyError: The policy has no file or does not fit the env, or the dialect has no place for it.
+    """
+    given = policy_of(policy)
+    if not given.file:
+        raise PolicyError(f"policy {given.name!r} has no file")
+    return _native.policy_in_dialect(given.file, dialect, env)
 
 
 def _activation(module: Any) -> dict[str, str]:
