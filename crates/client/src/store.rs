@@ -45,7 +45,8 @@ impl Cluster {
     /// until the coordinator has answered.
     ///
     /// # Errors
-    /// See [`RequestError`]. It takes role admin. A coordinator that is older than this request refuses it as unsupported.
+    /// See [`RequestError`]. It takes role admin, but for pins of episodes of the caller's own runs, which a trainer may set and
+    /// remove. A coordinator that is older than this request refuses it as unsupported.
     pub fn label(&self, key: &EpisodeKey, change: &LabelChange) -> Result<Label, RequestError> {
         let run = RunId::from_u128(key.run);
         let words = |tags: &[rollhouse_replay::Tag]| tags.iter().map(ToString::to_string).collect();

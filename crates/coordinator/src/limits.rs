@@ -64,6 +64,9 @@ pub const MAX_NODE_CLAIMS: usize = 4096;
 pub const MAX_CLAIMS: usize = 16 * MAX_NODE_CLAIMS;
 /// Number of sessions in one owner's pools that are not over and not being closed: two of the largest pools.
 pub const MAX_OWNER_SESSIONS: usize = 2 * MAX_POOL_SESSIONS;
+/// Number of episodes of its own runs that an owner without role admin may have pinned in the store. Each keeps the segments in
+/// which it lies, of 256 MiB at most.
+pub const MAX_OWN_PINS: usize = 32;
 /// Total weight of the ended pools whose status can still be asked for. A pool weighs its sessions and
 /// [`ENDED_POOL_WEIGHT`]. The owner with the most weight has its oldest pool forgotten first.
 pub const MAX_ENDED_WEIGHT: usize = 131_072;

@@ -16,6 +16,7 @@ use rollhouse_client::{
     run_named, trust_of,
 };
 use rollhouse_core::{AutoresetMode, Determinism, OptionValue, UnknownAutoreset};
+use rollhouse_replay::LabelChange;
 use rollhouse_wire::{CertificateFiles, InfoSettings, Spread};
 use serde::{Deserialize, Serialize};
 
@@ -113,6 +114,13 @@ impl NativeCluster {
     /// Removes a version of a policy, or all, and returns how many went.
     fn remove_policy(&self, py: Python<'_>, name: &str, version: Option<u64>) -> PyResult<u64> {
         Ok(self.answer(py, |cluster| cluster.remove_policy(name, version))?.versions)
+    }
+
+    /// Pins an episode of the store, or takes that back.
+    fn pin(&self, py: Python<'_>, name: &str, pinned: bool) -> PyResult<()> {
+        let recordings = self.recordings(py)?;
+        let key = recordings.key(py, name)?;
+        self.answer(py, move |cluster| cluster.label(&key, &LabelChange::Pin(pinned))).map(drop)
     }
 
     /// Returns the recordings of the cluster's store, read through the coordinator.

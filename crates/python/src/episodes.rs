@@ -9,6 +9,7 @@ use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
+use rollhouse_client::run_named;
 use rollhouse_core::{ColumnData, ColumnSpec, DType, EnvSpec, EpisodeName, OwnDType, Space};
 use rollhouse_replay::{CalledAt, Episode, LibraryEpisode, ReadError, RecordKind, Steps};
 
@@ -289,6 +290,14 @@ fn steps_of(episode: &mut Episode) -> Result<Steps, Failure> {
             Err(ReadError::Malformed { name: episode.info.name, what }.into())
         }
     }
+}
+
+/// Returns the name of an episode of a run.
+#[pyfunction]
+pub(crate) fn episode_name(run: &str, lane: u32, number: u64) -> PyResult<String> {
+    let run =
+        run_named(run).ok_or_else(|| PyValueError::new_err(format!("run={run:?} is not the id of a run")))?;
+    Ok(EpisodeName { run: run.short(), lane, number }.to_string())
 }
 
 /// Returns the episodes in the order in which reading them costs least.

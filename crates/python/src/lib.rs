@@ -64,7 +64,7 @@ mod _native {
     #[pymodule_export]
     use super::envs::{check_render_size, env_ids, env_spec, load_plugin};
     #[pymodule_export]
-    use super::episodes::{EpisodeInfo, in_reading_order, read_episodes};
+    use super::episodes::{EpisodeInfo, episode_name, in_reading_order, read_episodes};
     #[pymodule_export]
     use super::frames::{pack_frame, read_frames, unpack_frame};
     #[pymodule_export]

@@ -10,15 +10,17 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyDictMethods};
+use rollhouse_core::EpisodeName;
 use rollhouse_core::limits::LAUNCH_DEADLINE;
 use rollhouse_host::{Connect, EnvProviders, Launcher, MAX_WORKERS, PythonHost, RecordedEnvs};
 use rollhouse_replay::{
-    Disk, Divergence, Envs, Library, LibraryEpisode, Query, RealDisk, RunInfo, Value, Verification,
+    Disk, Divergence, Envs, EpisodeKey, LabelChange, LabelError, Library, LibraryEpisode, Query, RealDisk,
+    RunInfo, Value, Verification,
 };
 
 use crate::envs::{option_value, registry};
 use crate::episodes::EpisodeInfo;
-use crate::failure::chain;
+use crate::failure::{chain, exception};
 use crate::read_failure::Failure;
 
 /// The recordings of a folder and of the folders in it, or of a cluster's store, as they were when opened.
@@ -134,10 +136,20 @@ impl Recordings {
 
     /// Returns the episode of that name.
     fn find(&self, py: Python<'_>, name: &str) -> PyResult<EpisodeInfo> {
-        let name =
-            name.parse().map_err(|error| PyValueError::new_err(format!("episode {name:?}: {error}")))?;
+        let name = name_of(name)?;
         let found = py.detach(|| self.library.find(name));
         found.map(EpisodeInfo).map_err(|error| Failure::from(error).into_py(py))
+    }
+
+    /// Pins an episode of the folder, or takes that back.
+    fn pin(&self, py: Python<'_>, name: &str, pinned: bool) -> PyResult<()> {
+        let name = name_of(name)?;
+        let labelled = py.detach(|| self.library.label(name, &LabelChange::Pin(pinned)));
+        labelled.map(drop).map_err(|error| match error {
+            LabelError::Read(error) => Failure::from(error).into_py(py),
+            LabelError::Disk(error) => exception(py, "ReplayDiskError", error.to_string()),
+            error => exception(py, "ReplayError", error.to_string()),
+        })
     }
 
     /// Recomputes episodes and compares, those of Python envs if it is said how they are hosted. Returns (how many, their
@@ -168,12 +180,22 @@ impl Recordings {
     }
 }
 
+/// Reads the name of an episode.
+fn name_of(name: &str) -> PyResult<EpisodeName> {
+    name.parse().map_err(|error| PyValueError::new_err(format!("episode {name:?}: {error}")))
+}
+
 impl Recordings {
     /// Opens a folder of a disk; the root of a cluster's store is the empty path.
     pub(crate) fn on(py: Python<'_>, disk: Arc<dyn Disk>, path: PathBuf) -> PyResult<Self> {
         let opened = py.detach(|| Library::open(Arc::clone(&disk), &path));
         let library = opened.map_err(|error| Failure::from(error).into_py(py))?;
         Ok(Self { disk, path, library })
+    }
+
+    /// Returns the key of the episode of that name.
+    pub(crate) fn key(&self, py: Python<'_>, name: &str) -> PyResult<EpisodeKey> {
+        Ok(EpisodeKey::of(&self.find(py, name)?.0.info))
     }
 
     fn verify_all(&self, envs: Envs<'_>) -> Result<Verified, Failure> {

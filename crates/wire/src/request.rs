@@ -105,7 +105,7 @@ requests! {
     "watch": Watch(Watch) => WatchGrant, READERS;
     "admit_watcher": AdmitWatcher(AdmitWatcher) => WatcherAdmitted, COORDINATORS;
     "open_watch": OpenWatch(OpenWatch) => WatchOpened, ANYBODY;
-    "store_label": StoreLabel(StoreLabel) => StoreLabelled, ADMINS;
+    "store_label": StoreLabel(StoreLabel) => StoreLabelled, TRAINERS;
     "store_labels": StoreLabels(StoreLabels) => StoreLabelPage, READERS;
     "audit": Audit(AuditQuery) => AuditPage, ADMINS;
     "open_replay": OpenReplay(OpenReplay) => PoolOpened, READERS;

@@ -73,7 +73,7 @@ fn change(role: Role, request: &Request) -> Option<(&'static str, String)> {
         Request::Enroll(enroll) if role == Role::Join => ("certificate_join", enroll.node.clone()),
         Request::Enroll(enroll) => ("certificate_renewal", enroll.node.clone()),
         Request::StoreRepair(repair) => ("repair", repair.path.clone()),
-        Request::StoreLabel(label) => {
+        Request::StoreLabel(label) if role == Role::Admin => {
             let what = match &label.change {
                 StoreLabelChange::Pin { pinned: true } => "pin".to_owned(),
                 StoreLabelChange::Pin { pinned: false } => "unpin".to_owned(),
@@ -89,7 +89,8 @@ fn change(role: Role, request: &Request) -> Option<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use rollhouse_wire::RemovePolicy;
+    use rollhouse_core::RunId;
+    use rollhouse_wire::{RemovePolicy, StoreLabel};
 
     use super::*;
 
@@ -98,6 +99,16 @@ mod tests {
         let remove = RemovePolicy { name: "pong".to_owned(), version: Some(3) };
         let request = Request::RemovePolicy(remove);
         assert_eq!(change(Role::Admin, &request), Some(("remove_policy", "pong@3".to_owned())));
+        assert_eq!(change(Role::Trainer, &request), None);
+    }
+
+    #[test]
+    fn what_an_admin_pins_is_audited_and_what_an_owner_pins_is_not() {
+        let pin = StoreLabelChange::Pin { pinned: true };
+        let label = StoreLabel { run: RunId::from_u128(7), lane: 1, number: 2, change: pin };
+        let request = Request::StoreLabel(label);
+        let (kind, subject) = change(Role::Admin, &request).unwrap();
+        assert_eq!((kind, subject.ends_with("-1-2 pin")), ("label", true), "{subject}");
         assert_eq!(change(Role::Trainer, &request), None);
     }
 }

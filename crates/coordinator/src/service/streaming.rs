@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_wire::{
-    CloseCode, ReadGrant, Refusal, RefusalCode, Responder, Ship, Shipped, StoreData, StoreLabel, StoreLabels,
-    StoreList, StoreQuery, StoreRead, StoreRepair, StreamLost,
+    CloseCode, ReadGrant, Refusal, RefusalCode, Responder, Role, Ship, Shipped, StoreData, StoreLabel,
+    StoreLabels, StoreList, StoreQuery, StoreRead, StoreRepair, StreamLost,
 };
 use tokio::time::timeout;
 
@@ -174,7 +174,13 @@ impl Service {
         // Labelling looks for the episode as a question does.
         let turn = self.places.questions.turn(&reader.claimant).await;
         let store = self.store.clone();
-        let labelled = blocking(move || store.label(&label)).await;
+        let peer = responder.peer();
+        let owner = (peer.role != Role::Admin).then(|| peer.owner());
+        let labelled = blocking(move || match owner {
+            Some(owner) => store.pin_own(&owner, &label),
+            None => store.label(&label),
+        })
+        .await;
         drop(turn);
         self.answer(responder, labelled).await
     }

@@ -3,7 +3,7 @@
 //! Folders outside of stores have the same file, so that the labels go along when a folder of the store is copied.
 //! Segments in which a pinned episode lies are not dropped. Changes are made one at a time, under the store's lock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +12,13 @@ use parking_lot::MutexGuard;
 use rollhouse_core::RunId;
 use rollhouse_replay::{BadLabel, Disk, EpisodeKey, Label, LabelChange, LabelError, Labels, labels_path};
 use rollhouse_wire::limits::MAX_STORE_PAGE_BYTES;
-use rollhouse_wire::{ReadGrant, StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelled, StoreLabels};
+use rollhouse_wire::{
+    ReadGrant, StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelled, StoreLabels, is_pool_of,
+};
 
 use super::shelf::Shelf;
 use super::{Store, StoreError};
+use crate::limits::MAX_OWN_PINS;
 
 /// The labels of each folder that has any.
 #[derive(Debug, Default)]
@@ -45,6 +48,13 @@ impl Labelling {
         }
         Ok(Self { folders })
     }
+
+    /// Returns the number of episodes of an owner's runs that are pinned.
+    fn pins_of(&self, owner: &str) -> usize {
+        let labels = self.folders.values().flat_map(Labels::iter).filter(|(_, label)| label.pinned);
+        let own = labels.filter(|(key, _)| is_pool_of(owner, RunId::from_u128(key.run)));
+        own.map(|(key, _)| *key).collect::<BTreeSet<EpisodeKey>>().len()
+    }
 }
 
 impl Store {
@@ -53,9 +63,40 @@ impl Store {
     /// # Errors
     /// If there is no such episode, what is said is out of bounds, or a file operation fails.
     pub fn label(&self, asked: &StoreLabel) -> Result<StoreLabelled, StoreError> {
+        self.label_by(asked, |_| Ok(()))
+    }
+
+    /// Changes the label of an episode as [`Store::label`] does, for the owner of its run, who may pin a few episodes: what is
+    /// pinned takes room that others would have.
+    ///
+    /// # Errors
+    /// As [`Store::label`]; also if the run is another owner's, the change is no pin, or the owner has [`MAX_OWN_PINS`].
+    pub fn pin_own(&self, owner: &str, asked: &StoreLabel) -> Result<StoreLabelled, StoreError> {
+        let StoreLabelChange::Pin { pinned } = asked.change else {
+            return Err(StoreError::Forbidden("tags and notes take role admin".to_owned()));
+        };
+        if !is_pool_of(owner, asked.run) {
+            return Err(StoreError::Forbidden(format!("run {} is not of `{owner}`", asked.run)));
+        }
+        self.label_by(asked, |labelling| match labelling.pins_of(owner) {
+            pins if pinned && pins >= MAX_OWN_PINS => {
+                let message =
+                    format!("`{owner}` has {pins} pinned episodes, at most {MAX_OWN_PINS} are allowed");
+                Err(StoreError::Forbidden(message))
+            }
+            _ => Ok(()),
+        })
+    }
+
+    fn label_by(
+        &self,
+        asked: &StoreLabel,
+        allowed: impl Fn(&Labelling) -> Result<(), StoreError>,
+    ) -> Result<StoreLabelled, StoreError> {
         let change = change_of(&asked.change)?;
         let key = EpisodeKey { run: asked.run.as_u128(), lane: asked.lane, number: asked.number };
         let mut labelling = self.labelling();
+        allowed(&labelling)?;
         let library = self.library(true)?;
         let hold = |folder: &Path, segments: &RangeInclusive<u64>| {
             let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();

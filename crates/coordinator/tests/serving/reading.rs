@@ -213,6 +213,39 @@ fn a_trainer_reads_what_is_his_own_and_a_viewer_what_it_was_granted() {
 }
 
 #[test]
+fn an_owner_pins_a_few_episodes_of_its_own_runs_and_labels_nothing_else() {
+    on_a_runtime(async {
+        let cast = Cast::new().await;
+        let own: Vec<RunId> =
+            (0..=MAX_OWN_PINS).map(|_| new_pool_id(cast.ada.connection.known_as())).collect();
+        let of_eve = new_pool_id(cast.eve.connection.known_as());
+        for (number, bytes) in (1..).zip(&segments(&[&own, &[of_eve]])) {
+            ship(&cast.node, number, bytes).await;
+        }
+        let change = async |run: RunId, change: StoreLabelChange| {
+            let label = StoreLabel { run, lane: 0, number: 0, change };
+            cast.ada.ask(label).await.map_err(|refusal: Refusal| (refusal.code, refusal.message))
+        };
+        let pin = async |run: RunId, pinned: bool| change(run, StoreLabelChange::Pin { pinned }).await;
+        for run in &own[1..] {
+            let labelled: StoreLabelled = pin(*run, true).await.unwrap();
+            assert!(labelled.pinned);
+        }
+        let (code, message) = pin(own[0], true).await.unwrap_err();
+        assert_eq!(code, RefusalCode::Forbidden);
+        assert!(message.contains("has 32 pinned episodes, at most 32 are allowed"), "{message}");
+        assert!(!pin(own[1], false).await.unwrap().pinned);
+        assert!(pin(own[0], true).await.unwrap().pinned);
+        assert_eq!(pin(of_eve, true).await.unwrap_err().0, RefusalCode::Forbidden);
+        let tag = StoreLabelChange::Tag { tags: vec!["best".to_owned()] };
+        assert_eq!(change(own[0], tag).await.unwrap_err().0, RefusalCode::Forbidden);
+        let viewer = cast.viewer(Role::Viewer, granted(&cast.ada)).await;
+        let label = StoreLabel { run: own[0], lane: 0, number: 0, change: StoreLabelChange::Pin { pinned: false } };
+        assert_eq!(viewer.ask(label).await.unwrap_err().code, RefusalCode::Forbidden);
+    });
+}
+
+#[test]
 fn the_pools_and_sessions_of_an_owner_are_seen_and_watched_by_those_who_may() {
     on_a_runtime(async {
         let cast = Cast::new().await;

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rollhouse._native import EpisodeInfo, Recordings, read_episodes, read_frames, unpack_frame
+from rollhouse._native import EpisodeInfo, NativeCluster, Recordings, read_episodes, read_frames, unpack_frame
 from rollhouse.action_parts import ActionParts, recorded_actions
 from rollhouse.cluster import Cluster
 from rollhouse.errors import (
@@ -234,8 +234,10 @@ class Replays:
             path = Cluster(path)
         if isinstance(path, Cluster):
             self._shown, self._recordings = path.url, path._native.recordings()
+            self._labels: NativeCluster | Recordings = path._native
         else:
             self._shown, self._recordings = path, Recordings(path)
+            self._labels = self._recordings
 
     @property
     def path(self) -> str:
@@ -312,7 +314,7 @@ class Replays:
     ) -> Replays:
         """Returns those of these episodes that fit, and for which ``where(info)`` holds; nothing is read yet."""
         view = object.__new__(Replays)
-        view._path, view._shown, view._recordings = self._path, self._shown, self._recordings
+        view._path, view._shown, view._recordings, view._labels = self._path, self._shown, self._recordings, self._labels
         view._filters = (*self._filters, _Filter(env, outcome, result, min_return, options, min_agent_returns, where))
         return view
 
@@ -342,6 +344,23 @@ class Replays:
         if not self._accepts(info):
             raise EpisodeNotFoundError(f"{name} is recorded, but the filters leave it out")
         return info
+
+    def pin(self, name: str) -> None:
+        """Pins an episode, as ``rollhouse replay pin`` does: nothing drops or prunes it. It is durable on return. In a cluster's store a
+        trainer pins episodes of its own runs, 32 at most, and an admin any.
+
+        Raises:
+            EpisodeNotFoundError, AmbiguousEpisodeError: Of that name there is none, or several.
+            ReplayError, RefusedError: Somebody else changes the folder's labels, there are too many, or the token may not.
+        """
+        self._label(name, True)
+
+    def unpin(self, name: str) -> None:
+        """Takes a pin back; raises what ``pin`` does."""
+        self._label(name, False)
+
+    def _label(self, name: str, pinned: bool) -> None:
+        self._labels.pin(self.find(name).id, pinned)
 
     def read(self, episode: str | EpisodeInfo) -> Episode:
         """Reads an episode by name or by its entry in a listing. Action logs are recomputed, and every recorded state
