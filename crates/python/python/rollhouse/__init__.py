@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rollhouse.hosted import vectorize as vectorize
     from rollhouse.policies import Policy as Policy
     from rollhouse.replay_session import ReplaySession as ReplaySession
-    from rollhouse.evaluation import Score as Score
+    from rollhouse.score import Score as Score
     from rollhouse.evaluation import evaluate as evaluate
     from rollhouse.fragments import Batch as Batch
     from rollhouse.fragments import Rollouts as Rollouts
@@ -78,7 +78,7 @@ _LAZY = {
     "HostedVectorEnv": ("rollhouse.hosted", "HostedVectorEnv"),
     "Policy": ("rollhouse.policies", "Policy"),
     "ReplaySession": ("rollhouse.replay_session", "ReplaySession"),
-    "Score": ("rollhouse.evaluation", "Score"),
+    "Score": ("rollhouse.score", "Score"),
     "Rollouts": ("rollhouse.fragments", "Rollouts"),
     "connect": ("rollhouse.cluster", "connect"),
     "connect_async": ("rollhouse.aio", "connect_async"),

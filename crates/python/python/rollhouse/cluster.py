@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
 from rollhouse.errors import PolicyError, RefusedError, ResetNeededError
+from rollhouse.evaluations import EVALUATION_SEED, Evaluating, Evaluations
 from rollhouse.fragments import Playing, Rollouts, begin
 from rollhouse.native_env import (
     NativeVectorEnv,
@@ -169,6 +170,9 @@ class Cluster:
         seed: int = 0,
         group: int = 1,
         complete_episodes: bool = False,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 16,
+        evaluate_seed: int = EVALUATION_SEED,
         autoreset_mode: Mode = AutoresetMode.SAME_STEP,
         **options: Any,
     ) -> Rollouts:
@@ -176,17 +180,22 @@ class Cluster:
         arguments, on any number of nodes.
 
         Args:
-            env, lanes, policy, fragment, staleness, seed, group, complete_episodes, autoreset_mode: The arguments of
-                ``rollhouse.rollouts``. ``policy`` may be one of the cluster's too: ``"pong@3"``, or ``"pong"`` for its newest version.
+            env, lanes, policy, fragment, staleness, seed, group, complete_episodes, evaluate_every, evaluate_episodes, evaluate_seed,
+                autoreset_mode: The arguments of ``rollhouse.rollouts``. The lanes of evaluations are of the cluster, too; those of one
+                at a time. ``policy`` may be one of the cluster's too: ``"pong@3"``, or ``"pong"`` for its newest version.
             **options: Further arguments of ``make_vec``. The lanes are played over QUIC.
         """
         options["transport"] = "quic"
         if is_of_cluster(policy):
             policy = self.policy(policy)
+        evaluating = Evaluating.of(evaluate_every, evaluate_episodes, evaluate_seed, options)
         playing = Playing(
             fragment=fragment, staleness=staleness, seed=seed, group=group, complete_episodes=complete_episodes
         )
-        return begin(self.make_vec, env, lanes, policy, playing, autoreset_mode=autoreset_mode, **options)
+        played = begin(self.make_vec, env, lanes, policy, playing, autoreset_mode=autoreset_mode, **options)
+        if evaluating is None:
+            return played
+        return played._evaluate_by(Evaluations(evaluating, partial(self.rollouts, env, **options)), policy)
 
     def put_policy(self, name: str, policy: Any, version: int | None = None) -> int:
         """Stores a policy at the cluster's coordinator, durably, and returns its version.

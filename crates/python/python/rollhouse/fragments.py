@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -12,6 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
+from rollhouse.evaluations import EVALUATION_SEED, Evaluating, Evaluations
 from rollhouse.policies import policy_of
 from rollhouse.vector import DEFAULT_TIMEOUT
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from rollhouse.hosted import HostedVectorEnv
     from rollhouse.native_env import NativeVectorEnv
+    from rollhouse.score import Score
     from rollhouse.vector import Mode
 
 STEP_COLUMNS = {"log_prob": "float32", "value": "float32"}
@@ -151,6 +154,7 @@ class Rollouts:
     def __init__(self, envs: NativeVectorEnv, policy: Any, playing: Playing):
         self.envs = envs
         self._seed = playing.seed
+        self._evaluations: Evaluations | None = None
         self._native = _native.NativeRollouts(
             envs._native,
             steps=playing.fragment,
@@ -190,17 +194,42 @@ class Rollouts:
             ValueError: Its version is not above the one before.
             TimeoutError: The nodes do not have it by then; it is still on its way.
         """
-        chosen = policy_of(policy, **drawing)._given(self.version + 1, self._seed)
+        given = policy_of(policy, **drawing)
+        chosen = given._given(self.version + 1, self._seed)
         update = self._native.update(chosen)
+        if self._evaluations is not None:
+            self._evaluations.take(given, chosen[1])
         if timeout is not None and not update.wait(timeout):
             raise TimeoutError(f"version {chosen[1]} is not with all nodes after timeout={timeout} s; it is still on its way")
         return chosen[1]
 
+    @property
+    def scores(self) -> list[Score]:
+        """The scores of the versions that were evaluated so far, in their order; ``score.policy.version`` says which. None without
+        ``evaluate_every``. Raises once why an evaluation has failed."""
+        return [] if self._evaluations is None else self._evaluations.scores
+
+    def wait_scores(self, timeout: float = DEFAULT_TIMEOUT) -> list[Score]:
+        """Returns the scores when every k-th version that was given so far is evaluated, waiting at most so many seconds.
+
+        Raises:
+            TimeoutError: Some are not by then; their evaluation goes on.
+        """
+        return [] if self._evaluations is None else self._evaluations.wait(timeout)
+
     def close(self) -> None:
-        """Ends the lanes. Batches stay readable. Closing again does nothing."""
+        """Ends the lanes, and evaluations with the steps that they are playing: ``wait_scores`` first gets those that are due. Batches
+        and scores stay readable. Closing again does nothing."""
+        if self._evaluations is not None:
+            self._evaluations.close()
         self._native.close()
         # Their lanes have ended with the rollouts.
         self.envs.close(terminate=True)
+
+    def _evaluate_by(self, evaluations: Evaluations, policy: Any) -> Self:
+        self._evaluations = evaluations
+        evaluations.take(policy_of(policy), self.version)
+        return self
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -231,6 +260,9 @@ def rollouts(
     seed: int = 0,
     group: int = 1,
     complete_episodes: bool = False,
+    evaluate_every: int | None = None,
+    evaluate_episodes: int = 16,
+    evaluate_seed: int = EVALUATION_SEED,
     autoreset_mode: Mode = AutoresetMode.SAME_STEP,
     **options: Any,
 ) -> Rollouts:
@@ -250,16 +282,26 @@ def rollouts(
             the longest, and ``valid`` is False behind the end of a shorter one. Lanes are reset for each batch, to seeds that
             go on from those of the batch before, so that short episodes count no more than long ones; ``fragment`` steps are played
             at a time, and those behind the last end are thrown away. Else episodes go on from batch to batch.
+        evaluate_every: Number of updates, K: the first version and every K-th after it are evaluated beside the rollouts, one after the
+            other, while the learner goes on. ``Rollouts.scores`` has what they came to. A learner that is four evaluations ahead waits
+            in ``update``. If the rollouts are recorded, so are evaluations, and the best episodes of the best eight are pinned.
+            None evaluates nothing.
+        evaluate_episodes: Number of episodes of each evaluation, each played to its end in a lane of its own.
+        evaluate_seed: The seed of an evaluation's first episode. All versions play the same episodes.
         autoreset_mode: The rule by which the next episode begins. In SAME_STEP no row is lost to that.
-        **options: Further arguments of ``make_vec``, of a Python env of ``vectorize``.
+        **options: Further arguments of ``make_vec``, of a Python env of ``vectorize``; of evaluations too.
     """
     from rollhouse.embedded import make_vec
 
+    evaluating = Evaluating.of(evaluate_every, evaluate_episodes, evaluate_seed, options)
     playing = Playing(
         fragment=fragment, staleness=staleness, seed=seed, group=group, complete_episodes=complete_episodes
     )
     make = make_vec if isinstance(env, str) and ":" not in env else _in_workers
-    return begin(make, env, lanes, policy, playing, autoreset_mode=autoreset_mode, **options)
+    played = begin(make, env, lanes, policy, playing, autoreset_mode=autoreset_mode, **options)
+    if evaluating is None:
+        return played
+    return played._evaluate_by(Evaluations(evaluating, partial(rollouts, env, **options)), policy)
 
 
 def _in_workers(env: Any, lanes: int, **options: Any) -> HostedVectorEnv:
