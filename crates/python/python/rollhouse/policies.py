@@ -13,6 +13,7 @@ import numpy as np
 
 from rollhouse import _native
 from rollhouse.errors import PolicyError
+from rollhouse.skrl_agent import ACTIVATIONS, is_agent, net_of
 
 BUILTIN = ("random", "noop")
 """Policies that every node has."""
@@ -62,7 +63,7 @@ def policy_of(policy: Any, *, name: str = "policy", **drawing: Any) -> Policy:
     Args:
         policy: A ``Policy``; ``"random"`` or ``"noop"``; the path of a file of safetensors or ONNX, or its bytes; a torch module, a
             Stable-Baselines3 model, or its ``state_dict``, of a net of dense layers (docs/policies.md lists the names of layers that
-            are known). A plain ``torch.nn.Sequential`` is taken for the layers to the actions.
+            are known); an agent of skrl. A plain ``torch.nn.Sequential`` is taken for the layers to the actions.
         name: The name under which it is recorded.
         **drawing: ``version``, ``deterministic``, ``temperature`` and ``epsilon`` of the ``Policy``.
 
@@ -83,6 +84,9 @@ def policy_of(policy: Any, *, name: str = "policy", **drawing: Any) -> Policy:
 
 def net_file(net: Any, **metadata: str) -> bytes:
     """Writes a net as a file of safetensors, with what the file says beside its tensors."""
+    if is_agent(net):
+        net, said = net_of(net)
+        metadata = {**said, **metadata}
     if not isinstance(net, Mapping):
         # A model of Stable-Baselines3 has its net in `policy`.
         module = getattr(net, "policy", net) if hasattr(net, "get_parameters") else net
@@ -116,11 +120,10 @@ def dialect_file(policy: Any, dialect: str, env: str) -> bytes:
 
 def _activation(module: Any) -> dict[str, str]:
     """Returns the activation of a module's layers, if it is one that files say."""
-    known = {"Tanh": "tanh", "ReLU": "relu", "ELU": "elu", "SiLU": "silu"}
-    kinds = {type(part).__name__ for part in module.modules()} & known.keys()
+    kinds = {type(part).__name__ for part in module.modules()} & ACTIVATIONS.keys()
     if len(kinds) > 1:
         raise PolicyError(f"the net has layers of {', '.join(sorted(kinds))}; a file has one activation")
-    return {"activation": known[kind] for kind in kinds}
+    return {"activation": ACTIVATIONS[kind] for kind in kinds}
 
 
 def _array(key: str, value: Any) -> np.ndarray:
