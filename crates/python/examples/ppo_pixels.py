@@ -73,11 +73,12 @@ def advantages_of(
 
 def update(agent: Agent, optimizer: torch.optim.Optimizer, batch: rollhouse.Batch, clip: float) -> None:
     """Four passes over the batch's steps in minibatches."""
-    pictures = batch.torch()["observations"].float()
     tensors, valid = batch.torch(), torch.from_numpy(batch.valid)
+    pictures = tensors["observations"].float()
     with torch.no_grad():
         values = agent(pictures.flatten(0, 1))[1].view(pictures.shape[:2])
-        last = agent(batch.torch()["final_observations"].float())[1].squeeze(-1) if len(batch.final_steps) else values[:0, 0]
+        # Of no pictures where no episode has ended.
+        last = agent(tensors["final_observations"].float().view(-1, *pictures.shape[2:]))[1].squeeze(-1)
     advantages = advantages_of(values, last, batch)
     returns = (advantages + values[:-1])[valid]
     pictures, actions, log_probs = pictures[:-1][valid], tensors["actions"][valid], tensors["log_probs"][valid]
