@@ -32,6 +32,7 @@ impl Dialect {
     }
 
     /// Returns whether the form has an input that says which actions are allowed.
+    #[cfg(feature = "onnx")]
     pub(crate) const fn has_mask(self) -> bool {
         matches!(self, Self::MlAgents)
     }

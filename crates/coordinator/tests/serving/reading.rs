@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use rollhouse_coordinator::Coordinator;
+use rollhouse_coordinator::limits::MAX_OWN_PINS;
 use rollhouse_core::{EpisodeName, RunId};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Recorder, RecorderConfig, SegmentSummary, SetAside, part_of_run, segment_path};
@@ -240,7 +241,8 @@ fn an_owner_pins_a_few_episodes_of_its_own_runs_and_labels_nothing_else() {
         let tag = StoreLabelChange::Tag { tags: vec!["best".to_owned()] };
         assert_eq!(change(own[0], tag).await.unwrap_err().0, RefusalCode::Forbidden);
         let viewer = cast.viewer(Role::Viewer, granted(&cast.ada)).await;
-        let label = StoreLabel { run: own[0], lane: 0, number: 0, change: StoreLabelChange::Pin { pinned: false } };
+        let label =
+            StoreLabel { run: own[0], lane: 0, number: 0, change: StoreLabelChange::Pin { pinned: false } };
         assert_eq!(viewer.ask(label).await.unwrap_err().code, RefusalCode::Forbidden);
     });
 }
