@@ -1,6 +1,8 @@
-"""Recurrent PPO: CartPole-v1 balanced by a net that sees places and no velocities, and remembers, to a mean return of 475.
+"""Recurrent PPO: CartPole-v1 balanced, here or on a cluster, by a net that sees places and no velocities, and remembers, to a mean return of 475.
 
     python examples/ppo_recurrent.py --seed 1
+    rollhouse up &
+    python examples/ppo_recurrent.py --connect rollhouse://...
 
 The policy is a gated recurrent unit in a file of ONNX, whose weights are replaced with each update. It is given all that the env shows and masks
 the velocities itself. Its state is kept for each lane where the lane is played, zeros where an episode begins. Batches have whole episodes, so
@@ -11,6 +13,7 @@ greatest lag in updates as it learns, and the time to the goal. The exit code is
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 
@@ -31,6 +34,7 @@ SCALE = 0.1
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--connect", metavar="URL", help="play on this cluster's nodes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=32, help="episodes in a batch")
     parser.add_argument("--staleness", type=int, default=1, help="batches that are played while one is learned from")
@@ -113,7 +117,9 @@ def main() -> int:
     net = OnnxNet(agent, {"obs": torch.zeros(2, 4), "h_in": torch.zeros(2, HIDDEN)}, ["logits", "value", "h_out"])
     optimizer = torch.optim.Adam(agent.parameters(), lr=1e-3, eps=1e-5)
     played = {"complete_episodes": True, "staleness": args.staleness, "seed": args.seed}
-    with rollhouse.rollouts("CartPole-v1", args.lanes, policy=net.file(), **played) as rollouts:
+    with contextlib.ExitStack() as stack:
+        begin = stack.enter_context(rollhouse.connect(args.connect)).rollouts if args.connect else rollhouse.rollouts
+        rollouts = stack.enter_context(begin("CartPole-v1", args.lanes, policy=net.file(), **played))
         began, steps, lag, number = time.perf_counter(), 0, 0, 0
         while steps < args.steps:
             number += 1

@@ -72,8 +72,9 @@ def test_a_net_of_convolutions_learns_from_pixels(tmp_path: Path, cluster: bool,
 
 @pytest.mark.examples
 @pytest.mark.adapters("torch", "onnx")
-def test_a_recurrent_net_learns_to_balance_without_velocities(tmp_path: Path) -> None:
-    said = run("ppo_recurrent.py", cwd=tmp_path)
+@pytest.mark.parametrize("cluster", [False, True], ids=["here", "cluster"])
+def test_a_recurrent_net_learns_to_balance_without_velocities(tmp_path: Path, cluster: bool, cluster_url: str) -> None:
+    said = run("ppo_recurrent.py", *(["--connect", cluster_url] if cluster else []), cwd=tmp_path)
     assert re.search(r"mean return +\d+\.\d +[\d,]+ steps/s  lag 1\nreached 475 in ", said), said
 
 
