@@ -31,7 +31,7 @@ def _thousand(env: str, given: Any, **drawing: Any) -> tuple[np.ndarray, np.ndar
         batch = played.next()
     assert batch.valid.all()
     observations = batch.observations[:-1].reshape(1000, -1).copy()
-    return observations, batch.notes.get("drawn_action", batch.actions).reshape(1000, -1), batch
+    return observations, batch.notes.get("drawn_action", batch.actions).reshape(1000, -1).copy(), batch
 
 
 def _assert_plays(env: str, given: Any, original: Original) -> None:
