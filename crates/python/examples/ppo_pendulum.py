@@ -40,7 +40,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--lanes", type=int, default=64)
     parser.add_argument("--fragment", type=int, default=50, help="steps of every lane in a batch")
     parser.add_argument("--staleness", type=int, default=1, help="batches that are played while one is learned from")
-    parser.add_argument("--steps", type=int, default=500_000, help="give up after so many")
+    parser.add_argument("--steps", type=int, default=1_000_000, help="give up after so many")
     return parser.parse_args()
 
 
@@ -122,7 +122,7 @@ def main() -> int:
         began, steps, lag, number = time.perf_counter(), 0, 0, 0
         while steps < args.steps:
             number += 1
-            optimizer.param_groups[0]["lr"] = 1e-3 * (1 - steps / args.steps)
+            optimizer.param_groups[0]["lr"] = 1e-3 * max(1 - steps / 500_000, 0.1)
             batch = next(rollouts)
             steps += int(batch.valid.sum())
             lag = max(lag, rollouts.version - int(batch.versions.min()))
