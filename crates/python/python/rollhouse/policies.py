@@ -101,7 +101,7 @@ def net_file(net: Any, **metadata: str) -> bytes:
 
 
 def dialect_file(policy: Any, dialect: str, env: str) -> bytes:
-    """Writes a net of dense layers as the ONNX that another program takes, as ``rollhouse policy export --dialect`` does.
+    """Writes a net of dense layers as the ONNX that another program takes, as ``rollhouse policy export`` does with a dialect.
 
     Args:
         policy: What ``policy_of`` takes of dense nets.
