@@ -159,6 +159,15 @@ def test_the_best_episodes_of_the_best_evaluations_are_pinned(tmp_path: Path, mo
         found.pin("aaaaaaaa-1-1")
 
 
+def test_lanes_of_python_envs_are_evaluated_and_their_best_episode_is_named(tmp_path: Path):
+    recorded = dict(record=True, data=tmp_path, evaluate_every=1, evaluate_episodes=3)
+    with rollhouse.rollouts("gymnasium:CartPole-v1", 2, policy=_leaning(1.0), fragment=8, **recorded) as played:
+        (score,) = played.wait_scores(120)
+    assert _pinned("--data", str(tmp_path)) == {score.best: score.returns.max()}
+    (built_in,) = rollhouse.evaluate("CartPole-v1", [_leaning(1.0)], episodes=3, seed=evaluations.EVALUATION_SEED)
+    np.testing.assert_array_equal(score.returns, built_in.returns)
+
+
 def test_a_trainer_pins_the_best_episodes_of_its_own_evaluations_in_the_store(two_nodes: LocalCluster):
     with rollhouse.connect(two_nodes.url) as cluster:
         with cluster.rollouts("CartPole-v1", 4, policy=_leaning(1.0), fragment=8, evaluate_every=1) as played:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rollhouse import _native
-from rollhouse.errors import ClusterError, ReplayError
+from rollhouse.errors import ClusterError, EpisodeNotFoundError, ReplayError
 from rollhouse.policies import Policy
 from rollhouse.recording import RecordingWarning
 from rollhouse.score import FRAGMENT, ONE_EPISODE, Score, first_episodes
@@ -28,6 +28,7 @@ from rollhouse.vector import DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
     from rollhouse.fragments import Rollouts
+    from rollhouse.replays import Replays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,28 +152,44 @@ class Evaluations:
             envs = played.envs
         if envs.recording is None or np.isnan(score.returns).all():
             return score
-        best = int(np.nanargmax(score.returns))
-        name = _native.episode_name(envs.recording.run, best, 0)
+        lane = int(np.nanargmax(score.returns))
         try:
-            self._pin(envs, name, float(score.returns[best]))
+            recorded = _recordings(envs)
+            best = _first_of(recorded, envs.recording.run, lane, int(score.lengths[lane]))
+            self._pin(recorded, best, float(score.returns[lane]))
         except (ClusterError, ReplayError, TimeoutError) as error:
-            warnings.warn(f"episode {name} is not pinned: {error}", RecordingWarning, stacklevel=1)
-        return replace(score, best=name)
+            warnings.warn(f"the best episode of version {policy.version} is not pinned: {error}", RecordingWarning, stacklevel=1)
+            return score
+        return replace(score, best=best)
 
-    def _pin(self, envs: Any, name: str, total: float) -> None:
+    def _pin(self, recorded: Replays, name: str, total: float) -> None:
         """Pins an episode if it is among the best of all evaluations, and unpins what is no longer."""
-        from rollhouse import replays
-
         if len(self._pinned) == MAX_PINNED and total <= self._pinned[0][0]:
             return
-        cluster = getattr(envs, "cluster", None)
-        if cluster is not None:
-            cluster.close_pool(envs.run, DEFAULT_TIMEOUT)
-        recorded = replays.open(envs.recording.path if cluster is None else cluster)
         recorded.pin(name)
         self._pinned = sorted([*self._pinned, (total, name)])
         if len(self._pinned) > MAX_PINNED:
             recorded.unpin(self._pinned.pop(0)[1])
+
+
+def _recordings(envs: Any) -> Replays:
+    """Returns the recordings of lanes that have ended, once all of them are there."""
+    from rollhouse import replays
+
+    cluster = getattr(envs, "cluster", None)
+    if cluster is None:
+        return replays.open(envs.recording.path)
+    cluster.close_pool(envs.run, DEFAULT_TIMEOUT)
+    return replays.open(cluster)
+
+
+def _first_of(recorded: Replays, run: str, lane: int, length: int) -> str:
+    """Returns the name of the first episode of a lane. Lanes of worker processes have an empty one before it, of the reset with which they began."""
+    names = [_native.episode_name(run, lane, number) for number in range(2)]
+    for name in names:
+        if name in recorded and recorded.find(name).length == length:
+            return name
+    raise EpisodeNotFoundError(f"neither {' nor '.join(names)} is recorded with {length} steps")
 
 
 WAITING = 4
