@@ -204,13 +204,15 @@ impl PlayedLanes for Scheduled {
 /// Takes batches and updates behind each, in an order of the nodes' progress and the learner's that the seed draws. Returns the
 /// greatest lag.
 fn greatest_lag(seed: u64, staleness: usize) -> u32 {
-    let (permit, permits) = std::sync::mpsc::sync_channel(256);
+    let (permit, permits) = std::sync::mpsc::sync_channel(MOST_AHEAD);
+    // Who is as far ahead as that needs no more.
+    let let_on = |many: u64| (0..many).for_each(|_| drop(permit.try_send(())));
     let mut random = seed;
     let mut draw = |below: u64| {
         random = split_mix64(random);
         random % below
     };
-    permit.send(()).unwrap();
+    let_on(1);
     let lanes = Scheduled { lanes: embedded(AutoresetMode::SameStep), permits };
     let (policy, file) = telling(1);
     let mut rollouts =
@@ -218,9 +220,9 @@ fn greatest_lag(seed: u64, staleness: usize) -> u32 {
     let (mut updates, mut batches, mut greatest, mut newest) = (0, 0, 0, 0);
     while batches < 12 {
         // Nodes may be ahead by all that was asked of them, or by nothing.
-        (0..draw(4)).for_each(|_| permit.send(()).unwrap());
+        let_on(draw(4));
         let Some(PlayedBatch { fragment, lag, .. }) = rollouts.next(Duration::ZERO).unwrap() else {
-            permit.send(()).unwrap();
+            let_on(1);
             continue;
         };
         batches += 1;
@@ -239,9 +241,12 @@ fn greatest_lag(seed: u64, staleness: usize) -> u32 {
             let _under_way = rollouts.update(policy, file).unwrap();
         }
     }
-    (0..64).for_each(|_| permit.send(()).unwrap_or_default());
+    let_on(MOST_AHEAD as u64);
     greatest
 }
+
+/// Permits that may wait: more than a schedule has orders under way.
+const MOST_AHEAD: usize = 64;
 
 #[test]
 fn no_batch_is_older_than_the_staleness_says_in_any_of_two_hundred_schedules() {
