@@ -28,6 +28,7 @@ mod per_lane;
 mod registry;
 mod scene;
 mod single;
+mod skirmish;
 mod test_envs;
 pub mod testing;
 mod trig;

@@ -10,7 +10,7 @@ use rollhouse_core::{BadMethod, EnvSpec, LaneDeadlines, MaskError, MethodSpec, O
 
 use crate::dispatch::Target;
 use crate::{
-    BatchEnv, BlockEnv, Env, ImageSize, InstructionSet, LateLanes, PerLane, classic, echo, grid, test_envs,
+    BatchEnv, BlockEnv, Env, ImageSize, InstructionSet, LateLanes, PerLane, classic, echo, grid, skirmish, test_envs,
 };
 
 /// A table of envs by id. It is cheap to share; any thread may read it and register envs.
@@ -34,8 +34,8 @@ impl Registry {
         Self::default()
     }
 
-    /// Makes a registry of the built-in envs: Gymnasium's classic control, a game seen as an image, one for measuring
-    /// transports, and under `test/` envs for tests of the machinery.
+    /// Makes a registry of the built-in envs: Gymnasium's classic control, a game seen as an image, a strategy game, one
+    /// for measuring transports, and under `test/` envs for tests of the machinery.
     pub fn builtin() -> Self {
         let entries = [
             classic::acrobot(),
@@ -45,6 +45,7 @@ impl Registry {
             classic::pendulum(),
             echo::echo(),
             grid::breakout(),
+            skirmish::skirmish(),
             test_envs::called(),
             test_envs::faulty(),
             test_envs::masked(),

@@ -12,9 +12,11 @@ mod breakout;
 mod canvas;
 mod cartpole;
 mod echo;
+mod letters;
 mod mountain_car;
 mod palette;
 mod pendulum;
+mod skirmish;
 mod strip;
 
 use crate::ImageSize;
