@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use driver::Driver;
 use proptest::prelude::*;
-use rollhouse_core::LaneSet;
-use rollhouse_env::{Image, ImageSize, InstructionSet, MAX_IMAGE_SIDE, Registry, RenderError};
+use rollhouse_core::{ColumnData, LaneSet};
+use rollhouse_env::{BatchEnv, EnvEntry, Image, ImageSize, InstructionSet, MAX_IMAGE_SIDE, Registry, RenderError};
 
 /// States that are worth a look, each a picture under `golden/frames` in 64 x 64 pixels and in the env's own size.
 const SCENES: &[(&str, &str, &[f64])] = &[
@@ -44,6 +44,18 @@ fn colours(image: &Image) -> usize {
     colours.len()
 }
 
+/// Returns three lanes whose episodes have begun.
+fn begun(entry: &EnvEntry) -> Box<dyn BatchEnv> {
+    let mut block = entry.make_block(&vec![driver::options(entry, &[]); 3]).unwrap();
+    (0..3).for_each(|lane| block.seed(lane, 5 + lane as u64));
+    let columns = entry.spec().obs_columns();
+    let mut obs: Vec<_> =
+        columns.iter().map(|column| ColumnData::zeros(column.dtype, 3 * column.elements())).collect();
+    let mut obs: Vec<_> = obs.iter_mut().map(ColumnData::as_mut).collect();
+    assert_eq!(block.reset(LaneSet::ALL, &mut obs), LaneSet::NONE);
+    block
+}
+
 #[test]
 fn every_env_that_users_see_draws_itself_in_any_size() {
     let registry = Registry::builtin();
@@ -51,16 +63,14 @@ fn every_env_that_users_see_draws_itself_in_any_size() {
         let entry = registry.get(&id).unwrap();
         let own = entry.render_size().unwrap_or_else(|| panic!("{id} does not draw itself"));
         assert!(entry.renders() && entry.render_fps().is_some_and(|fps| fps > 0), "{id}");
-        let mut driver = Driver::new(&id, 3, InstructionSet::best(), &[]);
-        driver.seed_all(5);
-        let _ = driver.reset(LaneSet::ALL);
+        let block = begun(&entry);
         for wanted in [own, size(64, 64), size(600, 400), size(400, 600), size(1, 1), size(3, 200)] {
-            let image = driver.block.render(2, wanted).unwrap();
+            let image = block.render(2, wanted).unwrap();
             assert_eq!(image.size(), wanted, "{id}");
             assert_eq!(image.pixels().len(), wanted.bytes(), "{id}");
         }
         for wanted in [own, size(64, 64)] {
-            assert!(colours(&driver.block.render(2, wanted).unwrap()) > 2, "{id}: {wanted} shows nothing");
+            assert!(colours(&block.render(2, wanted).unwrap()) > 2, "{id}: {wanted} shows nothing");
         }
     }
     let mut driver = Driver::new("test/Noise-v0", 1, InstructionSet::best(), &[]);

@@ -19,6 +19,9 @@ const OWN_DARK: Colour = Colour(0x1f, 0x5a, 0x88);
 const ENEMY: Colour = RED;
 const ENEMY_DARK: Colour = Colour(0x7d, 0x2c, 0x12);
 const ORE: Colour = OCHRE;
+const PALE: Colour = Colour(0x9a, 0xa2, 0x8c);
+/// Cells between two numbers at the edges.
+const PLACES: usize = 5;
 
 impl Scene<Game> for Game {
     const SIZE: ImageSize = pixels(640, 672);
@@ -31,6 +34,7 @@ impl Scene<Game> for Game {
         let view = View { left: 0.0, bottom: 0.0, right: width, top: height + head };
         let mut canvas = Canvas::new(size, view, NIGHT);
         game.map.cells().for_each(|cell| ground(&mut canvas, game, cell));
+        places(&mut canvas, game);
         let own = &game.sides[0];
         for sighting in own.sightings.iter().flatten() {
             let &Sighting { kind, cell, hp_percent, .. } = sighting;
@@ -109,6 +113,17 @@ fn ground(canvas: &mut Canvas, game: &Game, cell: Cell) {
     if ore > 0 {
         let radius = 0.15 + f64::from(ore) / 200.0;
         canvas.disc(point(game, x + 0.5, y + 0.5), radius, dimmed(ORE, light));
+    }
+}
+
+/// Writes the numbers of every fifth column and row at the edges, by which cells are named in orders.
+fn places(canvas: &mut Canvas, game: &Game) {
+    let dot = 0.11;
+    for x in (0..game.map.width).step_by(PLACES) {
+        write(canvas, &x.to_string(), point(game, f64::from(x) + 0.1, 0.1), dot, PALE);
+    }
+    for y in (0..game.map.height).step_by(PLACES).skip(1) {
+        write(canvas, &y.to_string(), point(game, 0.1, f64::from(y) + 0.2), dot, PALE);
     }
 }
 
