@@ -140,6 +140,12 @@ impl Game for Recorded {
         Ok(standing(lane)?)
     }
 
+    fn command(&mut self, line: &str) -> Result<String, GameError> {
+        let (method, arguments) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        let payload = payload_of(arguments.trim());
+        Ok(self.lane()?.engine().call(0, method, &payload)?)
+    }
+
     fn render(&mut self, size: ImageSize) -> Result<Image, RenderError> {
         let lane = self.lane().map_err(|_| RenderError::Lost)?;
         lane.engine().render(0, Some(size)).map_err(render_error)
@@ -167,6 +173,20 @@ impl Game for Recorded {
 
 fn standing(lane: &mut OneLane) -> Result<Standing, StepError> {
     Ok(Standing { name: lane.name(), step: lane.shown()?, outcome: lane.outcome() })
+}
+
+/// Returns the payload of arguments that were typed: JSON as it is, else a list of the words, of which integers, `true` and
+/// `false` are what they are and others texts.
+fn payload_of(arguments: &str) -> String {
+    if arguments.is_empty() || arguments.starts_with(['{', '[', '"']) {
+        return arguments.to_owned();
+    }
+    let value = |word: &str| match (word.parse::<i64>(), word.parse::<bool>()) {
+        (Ok(number), _) => serde_json::json!(number),
+        (_, Ok(flag)) => serde_json::json!(flag),
+        _ => serde_json::json!(word),
+    };
+    serde_json::Value::Array(arguments.split_whitespace().map(value).collect()).to_string()
 }
 
 fn render_error(error: StepError) -> RenderError {

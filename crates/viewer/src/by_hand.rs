@@ -92,6 +92,11 @@ fn carry_out(deed: Option<Deed>, hand: &mut Hand, game: &mut dyn Game) -> Result
     let stands = match deed {
         None => return Ok(true),
         Some(Deed::Quit) => return Ok(false),
+        Some(Deed::Command) => {
+            let answer = game.command(hand.command()).unwrap_or_else(|error| error.to_string());
+            hand.hear(&answer);
+            return Ok(true);
+        }
         Some(Deed::Step) => game.step(&hand.action()),
         Some(Deed::BeginAnew) => game.begin_anew(),
     };

@@ -24,6 +24,13 @@ pub trait Game {
     /// If no episode can begin.
     fn begin_anew(&mut self) -> Result<Standing, GameError>;
 
+    /// Carries out a command: the name of one of the env's methods and its arguments, as a person types them. Returns the
+    /// answer.
+    ///
+    /// # Errors
+    /// If there is no such method, or the env refuses the call; the game goes on then.
+    fn command(&mut self, line: &str) -> Result<String, GameError>;
+
     /// Renders a picture of the current state.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use rollhouse_core::{ColumnData, EnvSpec, EpisodeName, Interruption, Outcome};
 use rollhouse_env::ImageSize;
 use rollhouse_replay::PlayedStep;
 
+use crate::command_line::CommandLine;
 use crate::controls::{Controls, Pressed};
 use crate::element::{Element, elements_of};
 use crate::keys::{Event, Key};
@@ -44,6 +45,7 @@ pub struct Hand {
     history: VecDeque<(f64, Vec<f64>)>,
     pace: Pace,
     can_begin_anew: bool,
+    commands: CommandLine,
     overlay: Overlay,
 }
 
@@ -52,6 +54,8 @@ pub struct Hand {
 pub enum Deed {
     /// Take a step with [`Hand::action`].
     Step,
+    /// Carry out [`Hand::command`], and have the answer told by [`Hand::hear`].
+    Command,
     /// End the episode and begin the next one.
     BeginAnew,
     /// End the game.
@@ -88,6 +92,7 @@ impl Hand {
             history: VecDeque::new(),
             pace: Pace::new(steps_per_second, 0),
             can_begin_anew,
+            commands: CommandLine::of(spec),
             overlay: Overlay::default(),
         };
         hand.come_to(stands);
@@ -141,6 +146,9 @@ impl Hand {
         if std::mem::take(&mut self.overlay.shows_help) {
             return None;
         }
+        if self.commands.typed().is_some() {
+            return self.commands.press(key).then_some(Deed::Command);
+        }
         if self.stands.outcome.is_none() {
             self.overlay.message = None;
         }
@@ -156,6 +164,7 @@ impl Hand {
                 return Some(Deed::BeginAnew);
             }
             Key::Char('r') => self.overlay.say("there is one episode in a fork; q ends"),
+            Key::Char(':') => self.commands.open(),
             Key::Char('+' | '=') => self.pace.go_faster(),
             Key::Char('-') => self.pace.go_slower(),
             Key::PageDown => self.overlay.scroll_on(self.elements.len()),
@@ -178,6 +187,16 @@ impl Hand {
 
     fn step(&self) -> Option<Deed> {
         self.stands.outcome.is_none().then_some(Deed::Step)
+    }
+
+    /// Returns the command that was given last: the name of a method and its arguments, as they were typed.
+    pub fn command(&self) -> &str {
+        self.commands.last()
+    }
+
+    /// Takes the answer to a command, or why it came to nothing.
+    pub fn hear(&mut self, answer: &str) {
+        self.overlay.say(plain(answer));
     }
 
     /// Stops time.
@@ -216,6 +235,10 @@ impl Hand {
 
     pub(crate) const fn form(&self) -> Option<ImageSize> {
         self.form
+    }
+
+    pub(crate) const fn commands(&self) -> &CommandLine {
+        &self.commands
     }
 
     pub(crate) const fn controls(&self) -> &Controls {

@@ -105,8 +105,28 @@ fn controls(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
     put(buffer, area.x, area.y, area.right(), &line, look.faint());
     let below = Rect { y: area.y + 1, height: area.height - 1, ..area };
     match hand.controls() {
+        Controls::Sliders(sliders) if sliders.len() > FEW && !hand.commands().methods().is_empty() => {
+            methods(hand.commands().methods(), look, below, buffer);
+        }
         Controls::Choice(choice) => choices(choice, look, below, buffer),
         Controls::Sliders(sliders) => bars(sliders, look, below, buffer),
+    }
+}
+
+/// Draws the names of methods one after the other, as far as there is room: those that commands begin with.
+fn methods(names: &[String], look: Look, area: Rect, buffer: &mut Buffer) {
+    let keys = "commands, as `:train_unit rifle`: Tab completes, ↑ brings back the last one";
+    put(buffer, area.x, area.y, area.right(), keys, look.faint());
+    let (mut x, mut y) = (area.x, area.y + 1);
+    for name in names {
+        let width = name.chars().count() as u16 + 2;
+        if x + width > area.right() {
+            (x, y) = (area.x, y + 1);
+        }
+        if y >= area.bottom() {
+            return;
+        }
+        x = put(buffer, x, y, area.right(), &format!("{name}  "), Style::new());
     }
 }
 
@@ -161,6 +181,10 @@ fn status(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
     let sign = if hand.is_playing() { "▶ playing" } else { "‖ paused " };
     let text = format!(" {sign}  {:>5}  ", hand.pace().speed_word());
     let x = put(buffer, area.x, y, right, &text, look.chosen());
+    if let Some(typed) = hand.commands().typed() {
+        put(buffer, x, y, right, &plain(&format!(":{typed}_")), look.chosen());
+        return;
+    }
     let keys = match (hand.is_playing(), hand.can_begin_anew()) {
         (true, _) => "? help  q quit  space pause  +- speed",
         (false, true) => "? help  q quit  space play  . one step  r next episode",
@@ -182,6 +206,10 @@ fn help(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
             ("Home End 0", "the least, the most, nothing"),
         ],
     };
+    let commands: &[(&str, &str)] = match hand.commands().methods() {
+        [] => &[],
+        _ => &[(":", "a command: a method and its arguments")],
+    };
     let always: [(&str, &str); 7] = [
         ("space", "play or pause"),
         (". or Enter", "one step"),
@@ -191,13 +219,15 @@ fn help(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
         ("?", "this help"),
         ("q, Esc, Ctrl-C", "end; what was played is recorded"),
     ];
-    let lines: Vec<_> = actions.iter().chain(&always).copied().collect();
+    let lines: Vec<_> = actions.iter().chain(commands).chain(&always).copied().collect();
     let last = format!("Speed 1x is {} steps a second.", real(hand.pace().usual()));
     help_window(&lines, &last, look, area, buffer);
 }
 
 /// Rows for the keys of actions, with the line above them.
 const CONTROLS: u16 = 5;
+/// Sliders that a person can overlook.
+const FEW: usize = 32;
 /// Columns of an action.
 const CHOICE: u16 = 24;
 /// Columns of a name in the list of values, and of a value.

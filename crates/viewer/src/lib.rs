@@ -29,6 +29,7 @@
 mod asked;
 mod browser;
 mod by_hand;
+mod command_line;
 mod controls;
 mod drawn;
 mod element;

@@ -104,6 +104,11 @@ impl Game for Lane {
         Ok(self.stands.clone())
     }
 
+    fn command(&mut self, line: &str) -> Result<String, GameError> {
+        let (method, payload) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+        Ok(self.env.call(0, method, payload)?)
+    }
+
     fn render(&mut self, size: ImageSize) -> Result<Image, RenderError> {
         self.env.render(0, size)
     }
@@ -125,6 +130,10 @@ fn carry_out(hand: &mut Hand, game: &mut Lane, event: Event) -> bool {
         Some(Deed::Step) => {
             let stands = game.step(&hand.action()).unwrap();
             hand.come_to(stands);
+        }
+        Some(Deed::Command) => {
+            let answer = game.command(hand.command()).unwrap_or_else(|error| error.to_string());
+            hand.hear(&answer);
         }
         Some(Deed::BeginAnew) => {
             let stands = game.begin_anew().unwrap();
@@ -212,6 +221,35 @@ fn an_episode_that_is_over_stands_still_until_the_next_one_is_begun() {
 }
 
 #[test]
+fn methods_are_called_by_typed_commands_whose_answers_are_shown() {
+    let mut game = Lane::new("Skirmish-v0");
+    let mut hand = game.hand(true);
+    let typed = |line: &str| line.chars().map(Key::Char).collect::<Vec<_>>();
+    let shown = screen(&hand, &mut game, Look::Plain, 120, 40).join("\n");
+    assert!(shown.contains("move_units") && shown.contains(":train_unit rifle"), "{shown}");
+    press(&mut hand, &mut game, &[Key::Char(':')]);
+    press(&mut hand, &mut game, &typed("get_eco"));
+    press(&mut hand, &mut game, &[Key::Tab]);
+    let shown = screen(&hand, &mut game, Look::Plain, 120, 40).join("\n");
+    assert!(shown.contains(":get_economy _"), "{shown}");
+    press(&mut hand, &mut game, &[Key::Enter]);
+    let shown = screen(&hand, &mut game, Look::Plain, 120, 40).join("\n");
+    assert!(shown.contains("\"cash\":4000"), "{shown}");
+    press(&mut hand, &mut game, &[Key::Char(':')]);
+    press(&mut hand, &mut game, &typed("fly q"));
+    assert_eq!(hand.stands().step.t, 0, "keys that are typed are no other keys");
+    press(&mut hand, &mut game, &[Key::Enter]);
+    let shown = screen(&hand, &mut game, Look::Plain, 120, 40).join("\n");
+    assert!(shown.contains("the env does not have it"), "{shown}");
+    press(&mut hand, &mut game, &[Key::Char(':'), Key::Up, Key::Escape, Key::Char('.')]);
+    assert_eq!((hand.command(), hand.stands().step.t), ("fly q", 1));
+    let mut game = Lane::new("CartPole-v1");
+    let mut hand = game.hand(true);
+    press(&mut hand, &mut game, &[Key::Char(':'), Key::Left]);
+    assert_eq!(hand.stands().step.t, 1, "an env without methods has no commands");
+}
+
+#[test]
 fn names_that_a_terminal_would_obey_are_written_out() {
     let game = Lane::new("CartPole-v1");
     let mut spec = game.entry.spec().clone();
@@ -250,7 +288,7 @@ proptest! {
 
     #[test]
     fn no_keys_and_no_screen_break_it(
-        env in prop::sample::select(vec!["CartPole-v1", "Acrobot-v1", "MountainCarContinuous-v0", "GridBreakout-v0", "test/Faulty-v0"]),
+        env in prop::sample::select(vec!["CartPole-v1", "Acrobot-v1", "MountainCarContinuous-v0", "GridBreakout-v0", "test/Faulty-v0", "test/Called-v0"]),
         keys in keys(),
         size in (1u16..160, 1u16..50),
         coloured in any::<bool>(),
