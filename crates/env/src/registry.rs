@@ -10,7 +10,8 @@ use rollhouse_core::{BadMethod, EnvSpec, LaneDeadlines, MaskError, MethodSpec, O
 
 use crate::dispatch::Target;
 use crate::{
-    BatchEnv, BlockEnv, Env, ImageSize, InstructionSet, LateLanes, PerLane, classic, echo, grid, skirmish, test_envs,
+    BatchEnv, BlockEnv, Env, ImageSize, InstructionSet, LateLanes, PerLane, classic, echo, grid, skirmish,
+    test_envs,
 };
 
 /// A table of envs by id. It is cheap to share; any thread may read it and register envs.

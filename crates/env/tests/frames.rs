@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use driver::Driver;
 use proptest::prelude::*;
 use rollhouse_core::{ColumnData, LaneSet};
-use rollhouse_env::{BatchEnv, EnvEntry, Image, ImageSize, InstructionSet, MAX_IMAGE_SIDE, Registry, RenderError};
+use rollhouse_env::{
+    BatchEnv, EnvEntry, Image, ImageSize, InstructionSet, MAX_IMAGE_SIDE, Registry, RenderError,
+};
 
 /// States that are worth a look, each a picture under `golden/frames` in 64 x 64 pixels and in the env's own size.
 const SCENES: &[(&str, &str, &[f64])] = &[

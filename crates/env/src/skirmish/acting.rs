@@ -109,7 +109,9 @@ impl Game {
             Some((steps[cell.index()], way, cell)).filter(|(steps, ..)| *steps <= most)
         });
         // There is no way over ground that is not passable.
-        let best = ways.filter(|(.., cell)| occupied[cell.index()] == 0 && walls[cell.index()] == 0).min_by_key(|&(steps, way, _)| (steps, way));
+        let best = ways
+            .filter(|(.., cell)| occupied[cell.index()] == 0 && walls[cell.index()] == 0)
+            .min_by_key(|&(steps, way, _)| (steps, way));
         let Some((_, way, cell)) = best else {
             unit.motion.stuck = unit.motion.stuck.saturating_add(1);
             // The goal is taken by others, or there is no getting through.

@@ -40,7 +40,11 @@ impl Action {
         let orders = orders.as_chunks().0.iter().take(count(order_count));
         let conditions = conditions.as_chunks().0.iter().take(count(condition_count));
         let mut events = Events::NONE;
-        Event::ALL.into_iter().zip(interrupts).filter(|(_, bit)| **bit != 0).for_each(|(it, _)| events.insert(it));
+        Event::ALL
+            .into_iter()
+            .zip(interrupts)
+            .filter(|(_, bit)| **bit != 0)
+            .for_each(|(it, _)| events.insert(it));
         let until = Until {
             interrupts: events,
             conditions: conditions.map(condition).collect(),

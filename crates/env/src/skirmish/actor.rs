@@ -42,11 +42,8 @@ impl Actor {
             return None;
         }
         let (is_enemy, place) = if id > IDS { (true, id - 1 - IDS) } else { (false, id - 1) };
-        let actor = if place < MAX_UNITS as u8 {
-            Self::Unit(place)
-        } else {
-            Self::Building(place - MAX_UNITS as u8)
-        };
+        let actor =
+            if place < MAX_UNITS as u8 { Self::Unit(place) } else { Self::Building(place - MAX_UNITS as u8) };
         Some((is_enemy, actor))
     }
 }

@@ -81,9 +81,6 @@ pub(crate) enum StopReason {
     Event(Event),
 }
 
-/// Number of reasons for which a step ends.
-pub(crate) const STOP_REASONS: u64 = 3 + super::events::EVENT_COUNT as u64;
-
 impl StopReason {
     /// Returns the reason's number in infos.
     pub(crate) const fn number(self) -> i64 {
@@ -106,8 +103,7 @@ impl Default for Advance {
 impl Until {
     /// Returns whether the conditions hold. Without any they do not.
     fn holds(&self, game: &Game) -> bool {
-        let holds =
-            |it: &Condition| it.comparison.holds(it.figure.of(game, 0), it.value);
+        let holds = |it: &Condition| it.comparison.holds(it.figure.of(game, 0), it.value);
         match (self.conditions.is_empty(), self.needs_all) {
             (true, _) => false,
             (false, true) => self.conditions.iter().all(holds),
@@ -143,8 +139,7 @@ pub(crate) fn advance(
     weights: &Weights,
     time_limit: u32,
 ) -> Advanced {
-    let mut done =
-        Advanced { ticks: 0, reason: StopReason::Ticks, reward: 0.0, events: Events::NONE };
+    let mut done = Advanced { ticks: 0, reason: StopReason::Ticks, reward: 0.0, events: Events::NONE };
     while done.ticks < advance.ticks {
         let before = game.sides[0].stats;
         script.play(game);

@@ -79,10 +79,6 @@ impl Events {
         self.0 |= 1 << event as u8;
     }
 
-    pub(crate) const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
     /// Returns the events that are in both sets.
     pub(crate) const fn both(self, other: Self) -> Self {
         Self(self.0 & other.0)

@@ -115,7 +115,8 @@ impl Game {
             let square = seen(building.nearest(from))?;
             Some((building.rules().weapon.is_none(), square, Actor::Building(slot), building.serial))
         });
-        let best = units.chain(buildings).min_by_key(|&(harmless, square, _, serial)| (harmless, square, serial));
+        let best =
+            units.chain(buildings).min_by_key(|&(harmless, square, _, serial)| (harmless, square, serial));
         best.map(|(.., actor, serial)| Target { side: 1 - side as u8, actor, serial })
     }
 

@@ -41,12 +41,8 @@ const fn discs() -> [[u8; MAX_SIGHT + 1]; MAX_SIGHT + 1] {
 impl Fog {
     /// Makes the fog of a map of which nothing has been seen; without fog all of it has.
     pub(crate) fn new(map: &Map, enabled: bool) -> Self {
-        let mut fog = Self {
-            seers: Box::new([0; CELLS]),
-            explored: Box::new([0; CELLS]),
-            explored_cells: 0,
-            enabled,
-        };
+        let mut fog =
+            Self { seers: Box::new([0; CELLS]), explored: Box::new([0; CELLS]), explored_cells: 0, enabled };
         if !enabled {
             for cell in map.cells() {
                 fog.explored[cell.index()] = 1;

@@ -61,7 +61,8 @@ impl Groups {
     /// If there is no such group.
     pub(crate) fn members(&self, game: &Game, name: &str) -> Result<Vec<u8>, BadGroup> {
         let group = self.groups.iter().find(|(known, _)| known == name);
-        let (_, members) = group.ok_or_else(|| BadGroup::Unknown(name.chars().take(MAX_GROUP_NAME_BYTES).collect()))?;
+        let (_, members) =
+            group.ok_or_else(|| BadGroup::Unknown(name.chars().take(MAX_GROUP_NAME_BYTES).collect()))?;
         let units = game.sides[0].units().filter(|(_, unit)| members.contains(&unit.serial));
         Ok(units.map(|(slot, _)| slot).collect())
     }

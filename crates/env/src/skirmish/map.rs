@@ -54,7 +54,8 @@ impl Cell {
 }
 
 /// The eight ways to a neighbour, straight ones first; their places are what units face.
-pub(crate) const WAYS: [(i32, i32); 8] = [(0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -1)];
+pub(crate) const WAYS: [(i32, i32); 8] =
+    [(0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -1)];
 
 /// What the ground of a cell is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +94,7 @@ impl Map {
     /// Returns the map of that number.
     pub(crate) fn of(number: usize) -> &'static Self {
         static MAPS: OnceLock<[Map; MAP_COUNT]> = OnceLock::new();
-        &MAPS.get_or_init(|| std::array::from_fn(|map| Map::read(map)))[number % MAP_COUNT]
+        &MAPS.get_or_init(|| std::array::from_fn(Map::read))[number % MAP_COUNT]
     }
 
     /// Returns whether a cell lies on the map.
@@ -230,9 +231,9 @@ mod tests {
 
     #[test]
     fn maps_are_the_same_from_either_side_and_fit_into_a_grid() {
-        for number in 0..MAP_COUNT {
+        for (number, half) in HALVES.iter().enumerate() {
             let map = Map::of(number);
-            assert!(HALVES[number].iter().all(|row| row.len() == usize::from(map.width)), "{}", map.name);
+            assert!(half.iter().all(|row| row.len() == usize::from(map.width)), "{}", map.name);
             assert!(usize::from(map.width.max(map.height)) <= SIDE);
             for cell in map.cells() {
                 let turned = Cell::new(map.width - 1 - cell.x, map.height - 1 - cell.y);

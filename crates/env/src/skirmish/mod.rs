@@ -138,7 +138,9 @@ fn place(options: &Options, name: &'static str, known: &[&str]) -> Result<usize,
     let place = known.iter().position(|known| *known == text);
     place.ok_or_else(|| {
         let text: String = text.chars().take(64).collect();
-        MakeError::Refused { source: format!("option `{name}` is `{text}`, must be {}", known.join(", ")).into() }
+        MakeError::Refused {
+            source: format!("option `{name}` is `{text}`, must be {}", known.join(", ")).into(),
+        }
     })
 }
 

@@ -280,7 +280,7 @@ impl Game {
             OrderKind::AttackMove | OrderKind::Patrol => unit.weapon().is_some(),
             OrderKind::Attack => unit.weapon().is_some() && self.knows_enemies(side),
             OrderKind::Harvest => unit.weapon().is_none(),
-            OrderKind::Guard => own.buildings().next().is_some(),
+            OrderKind::Guard | OrderKind::Retreat => own.buildings().next().is_some(),
             _ => true,
         };
         match (kind.addressee(), Actor::of_id(subject), Selector::of_id(subject)) {
@@ -327,7 +327,7 @@ impl Game {
             || self.sides[1 - side].units().any(|(_, unit)| own.fog.sees(unit.cell))
     }
 
-    /// Returns whether a building's cells are all seen by a side now.
+    /// Returns whether a side sees a cell of a building now.
     pub(crate) fn sees_building(&self, side: usize, kind: BuildingKind, cell: Cell) -> bool {
         footprint(kind, cell).any(|cell| self.sides[side].fog.sees(cell))
     }
@@ -336,10 +336,10 @@ impl Game {
 impl Selector {
     pub(crate) fn has(self, unit: &Unit) -> bool {
         match self {
-            Self::AllCombat => unit.weapon().is_some(),
-            Self::AllIdle => unit.is_idle(),
-            Self::AllInfantry => unit.rules().line == Line::Infantry,
-            Self::AllVehicles => unit.rules().line == Line::Vehicles,
+            Self::Combat => unit.weapon().is_some(),
+            Self::Idle => unit.is_idle(),
+            Self::Infantry => unit.rules().line == Line::Infantry,
+            Self::Vehicles => unit.rules().line == Line::Vehicles,
         }
     }
 }

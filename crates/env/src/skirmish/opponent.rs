@@ -248,7 +248,8 @@ impl Script {
     /// Leads the army: it gathers until it is large enough, and then goes for the enemy until little is left of it.
     fn lead(&mut self, game: &mut Game, plan: &Plan) {
         let own = &game.sides[self.side];
-        let army: Vec<_> = own.units().filter(|(_, it)| it.weapon().is_some()).map(|(slot, _)| slot).collect();
+        let army: Vec<_> =
+            own.units().filter(|(_, it)| it.weapon().is_some()).map(|(slot, _)| slot).collect();
         if plan.has_care
             && let Some(intruder) = self.intruder(game)
         {
@@ -272,14 +273,15 @@ impl Script {
         } else {
             // Who waits looks around.
             let stance = Order::new(OrderKind::SetStance).to(Cell::new(Stance::AttackAnything as u8, 0));
-            self.order(game, &stance.by(Selector::AllCombat.id()));
+            self.order(game, &stance.by(Selector::Combat.id()));
         }
     }
 
     /// Sends a unit to a cell, unless it is on its way there.
     fn send(&self, game: &mut Game, slot: u8, to: Cell) {
         let task = game.sides[self.side].unit(slot).map(|unit| unit.task);
-        let is_sent = matches!(task, Some(Task::AttackMove { to: goal }) if goal.steps_to(to) <= SPREAD as u8);
+        let is_sent =
+            matches!(task, Some(Task::AttackMove { to: goal }) if goal.steps_to(to) <= SPREAD as u8);
         if is_sent {
             return;
         }

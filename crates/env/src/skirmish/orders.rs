@@ -122,18 +122,18 @@ pub(crate) enum Addressee {
     Building,
 }
 
-/// Several units at once, as the subject of an order.
+/// Several units at once, as the subject of an order: all that fight, do nothing, walk or drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Selector {
-    AllCombat,
-    AllIdle,
-    AllInfantry,
-    AllVehicles,
+    Combat,
+    Idle,
+    Infantry,
+    Vehicles,
 }
 
 impl Selector {
-    pub(crate) const ALL: [Self; 4] = [Self::AllCombat, Self::AllIdle, Self::AllInfantry, Self::AllVehicles];
+    pub(crate) const ALL: [Self; 4] = [Self::Combat, Self::Idle, Self::Infantry, Self::Vehicles];
     pub(crate) const NAMES: [&str; 4] = ["all_combat", "all_idle", "all_infantry", "all_vehicles"];
 
     /// Returns the selector's number as the subject of an order.
@@ -232,9 +232,6 @@ impl Refusal {
         }
     }
 }
-
-/// Number of the last reason for which an order is refused.
-pub(crate) const MAX_REFUSAL: u8 = 22;
 
 impl Order {
     /// Makes an order of a kind that says nothing else.

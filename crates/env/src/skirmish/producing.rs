@@ -128,7 +128,8 @@ impl Game {
 /// Returns the number of cells between a building and those from `first` to `last`, and one.
 fn gap(building: &Building, first: Cell, last: Cell) -> u8 {
     let end = building.rules().size - 1;
-    let apart = |low: u8, high: u8, first: u8, last: u8| first.saturating_sub(high).max(low.saturating_sub(last));
+    let apart =
+        |low: u8, high: u8, first: u8, last: u8| first.saturating_sub(high).max(low.saturating_sub(last));
     let x = apart(building.cell.x, building.cell.x + end, first.x, last.x);
     x.max(apart(building.cell.y, building.cell.y + end, first.y, last.y))
 }

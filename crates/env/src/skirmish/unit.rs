@@ -67,8 +67,7 @@ pub(crate) enum Stance {
 }
 
 impl Stance {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::HoldFire, Self::ReturnFire, Self::Defend, Self::AttackAnything];
+    pub(crate) const ALL: [Self; 4] = [Self::HoldFire, Self::ReturnFire, Self::Defend, Self::AttackAnything];
     pub(crate) const NAMES: [&str; 4] = ["hold_fire", "return_fire", "defend", "attack_anything"];
 }
 
@@ -76,15 +75,28 @@ impl Stance {
 #[derive(Debug, Clone, Copy, PartialEq, Hash)]
 pub(crate) enum Task {
     Idle,
-    Move { to: Cell },
+    Move {
+        to: Cell,
+    },
     /// Move, and fight what is met.
-    AttackMove { to: Cell },
-    Attack { target: Target },
+    AttackMove {
+        to: Cell,
+    },
+    Attack {
+        target: Target,
+    },
     /// Stay with a unit or building of its own side.
-    Guard { target: Target },
-    Patrol { to: Cell, back: Cell },
+    Guard {
+        target: Target,
+    },
+    Patrol {
+        to: Cell,
+        back: Cell,
+    },
     /// Mine ore near a cell and bring it to a refinery.
-    Harvest { near: Cell },
+    Harvest {
+        near: Cell,
+    },
 }
 
 impl Task {

@@ -67,7 +67,8 @@ impl Kind {
 pub(super) fn schema(params: &[Param]) -> String {
     let properties: Map<_, _> =
         params.iter().map(|&(name, kind, _)| (name.to_owned(), kind.schema())).collect();
-    let required: Vec<_> = params.iter().filter(|(.., is_required)| *is_required).map(|(name, ..)| name).collect();
+    let required: Vec<_> =
+        params.iter().filter(|(.., is_required)| *is_required).map(|(name, ..)| name).collect();
     json!({"type": "object", "properties": properties, "required": required}).to_string()
 }
 
@@ -101,7 +102,9 @@ impl Arguments {
             }
             Value::Array(given) => {
                 let (count, most) = (given.len(), params.len());
-                return Err(CallError::refused(format!("{count} arguments, the method takes at most {most}")));
+                return Err(CallError::refused(format!(
+                    "{count} arguments, the method takes at most {most}"
+                )));
             }
             _ => return Err(CallError::refused("arguments must be an object or a list")),
         };
@@ -115,7 +118,8 @@ impl Arguments {
                 return Err(CallError::refused(format!("`{name}` must be {}", kind.name())));
             }
         }
-        let missing = params.iter().find(|(name, _, needed)| *needed && given.get(*name).is_none_or(Value::is_null));
+        let missing =
+            params.iter().find(|(name, _, needed)| *needed && given.get(*name).is_none_or(Value::is_null));
         match missing {
             Some((name, ..)) => Err(CallError::refused(format!("`{name}` is missing"))),
             None => Ok(Self(given)),

@@ -112,7 +112,9 @@ pub(super) fn give(world: &mut World, units: &[u8], order: &Order) -> Answer {
 pub(super) fn units_of(world: &World, arguments: &Arguments, name: &str) -> Result<Vec<u8>, CallError> {
     let units = match arguments.value(name) {
         Some(Value::String(text)) => units_of_text(world, text)?,
-        Some(Value::Array(ids)) => ids.iter().map(|id| unit_of(world, id.as_i64())).collect::<Result<_, _>>()?,
+        Some(Value::Array(ids)) => {
+            ids.iter().map(|id| unit_of(world, id.as_i64())).collect::<Result<_, _>>()?
+        }
         Some(id) => vec![unit_of(world, id.as_i64())?],
         None => Vec::new(),
     };
@@ -137,7 +139,10 @@ fn units_of_text(world: &World, text: &str) -> Result<Vec<u8>, CallError> {
         return Ok(all(&|unit| unit.kind == kind));
     }
     if let Some(group) = text.strip_prefix("group:") {
-        return world.groups.members(&world.game, group).map_err(|error| CallError::refused(error.to_string()));
+        return world
+            .groups
+            .members(&world.game, group)
+            .map_err(|error| CallError::refused(error.to_string()));
     }
     text.split(',').map(|id| unit_of(world, id.trim().parse().ok())).collect()
 }

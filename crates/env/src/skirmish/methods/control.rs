@@ -5,8 +5,10 @@ use rollhouse_core::limits::MAX_CALLS_OF_STEP;
 use serde_json::{Value, json};
 
 use super::super::actor::Actor;
-use super::super::advance::{Advance, Comparison, Condition, MAX_CHECK_EVERY, MAX_CONDITIONS, MAX_TICKS, MAX_VALUE, Until};
-use super::super::events::{Event, Events};
+use super::super::advance::{
+    Advance, Comparison, Condition, MAX_CHECK_EVERY, MAX_CONDITIONS, MAX_TICKS, MAX_VALUE, Until,
+};
+use super::super::events::Event;
 use super::super::figures::Figure;
 use super::super::orders::{Order, OrderKind};
 use super::super::world::World;
@@ -26,7 +28,9 @@ pub(super) fn advance(world: &mut World, arguments: &Arguments) -> Answer {
 /// Reads what a step is to end for: `{"interrupts": [NAME], "conditions": [[FIGURE, COMPARISON, NUMBER]], "all": BOOL}`.
 fn until_of(value: &Value) -> Result<Until, CallError> {
     let mut until = Until { needs_all: value["all"].as_bool().unwrap_or_default(), ..Until::default() };
-    if let Some(unknown) = value.as_object().and_then(|it| it.keys().find(|key| !UNTIL.contains(&key.as_str()))) {
+    if let Some(unknown) =
+        value.as_object().and_then(|it| it.keys().find(|key| !UNTIL.contains(&key.as_str())))
+    {
         return Err(unknown_name("part of `until`", unknown, &UNTIL));
     }
     for name in list_of(value, "interrupts")? {
@@ -38,7 +42,9 @@ fn until_of(value: &Value) -> Result<Until, CallError> {
     let conditions = list_of(value, "conditions")?;
     if conditions.len() > MAX_CONDITIONS {
         let given = conditions.len();
-        return Err(CallError::refused(format!("{given} conditions cost too much, at most {MAX_CONDITIONS}")));
+        return Err(CallError::refused(format!(
+            "{given} conditions cost too much, at most {MAX_CONDITIONS}"
+        )));
     }
     let conditions: Result<ArrayVec<_, MAX_CONDITIONS>, _> = conditions.iter().map(condition_of).collect();
     until.conditions = conditions?;
@@ -169,5 +175,3 @@ const COMMANDS: [OrderKind; 9] = [
     OrderKind::Scatter,
     OrderKind::SetStance,
 ];
-
-const _: () = assert!(Events::NONE.is_empty());

@@ -55,8 +55,7 @@ const BUILDING: &[Param] = &[("building_id", Kind::Integer, true)];
 const UNIT_TYPE: Param = ("unit_type", Kind::Text, true);
 const BUILDING_TYPE: Param = ("building_type", Kind::Text, true);
 const RALLY: &[Param] = &[("building_id", Kind::Integer, true), CELL[0], CELL[1]];
-const PLACE: &[Param] =
-    &[BUILDING_TYPE, ("cell_x", Kind::Integer, false), ("cell_y", Kind::Integer, false)];
+const PLACE: &[Param] = &[BUILDING_TYPE, ("cell_x", Kind::Integer, false), ("cell_y", Kind::Integer, false)];
 const TRAIN: &[Param] = &[UNIT_TYPE, ("count", Kind::Integer, false)];
 const GROUP: &[Param] = &[("group_name", Kind::Text, true), UNITS];
 const ADVANCE: &[Param] =
@@ -71,8 +70,18 @@ const COMMAND: &[Param] = &[
 ];
 
 static METHODS: &[Method] = &[
-    reads("get_game_state", "tells tick, result, score, economy, army and what is known of the enemy", &[], report::state),
-    reads("get_observation", "tells the state with units, buildings, enemies and production", &[], report::observation),
+    reads(
+        "get_game_state",
+        "tells tick, result, score, economy, army and what is known of the enemy",
+        &[],
+        report::state,
+    ),
+    reads(
+        "get_observation",
+        "tells the state with units, buildings, enemies and production",
+        &[],
+        report::observation,
+    ),
     reads("get_economy", "tells money, ore, power and harvesters", &[], report::economy),
     reads("get_units", "tells the units of one's own", &[], report::units),
     reads("get_buildings", "tells the buildings of one's own", &[], report::buildings),
@@ -82,10 +91,25 @@ static METHODS: &[Method] = &[
     reads("get_map_text", "draws what is known of the map in letters, a row a line", &[], report::map_text),
     reads("get_exploration_status", "tells how much of the map has been seen", &[], report::exploration),
     reads("get_terrain_at", "tells what is known of a cell", &CELL, report::terrain_at),
-    reads("get_map_analysis", "tells where ore is known, and the way to the enemy's start", &[], report::map_analysis),
-    reads("get_opponent_intel", "tells what was seen of the enemy, and what was destroyed", &[], report::intel),
+    reads(
+        "get_map_analysis",
+        "tells where ore is known, and the way to the enemy's start",
+        &[],
+        report::map_analysis,
+    ),
+    reads(
+        "get_opponent_intel",
+        "tells what was seen of the enemy, and what was destroyed",
+        &[],
+        report::intel,
+    ),
     reads("lookup_unit", "tells the rules of a kind of unit", &[UNIT_TYPE], report::lookup_unit),
-    reads("lookup_building", "tells the rules of a kind of building", &[BUILDING_TYPE], report::lookup_building),
+    reads(
+        "lookup_building",
+        "tells the rules of a kind of building",
+        &[BUILDING_TYPE],
+        report::lookup_building,
+    ),
     reads("lookup_tech_tree", "tells what each kind of unit and building needs", &[], report::tech_tree),
     reads(
         "batch_lookup",
@@ -107,7 +131,12 @@ static METHODS: &[Method] = &[
         control::advance,
     ),
     orders("step", "is `advance`", ADVANCE, control::advance),
-    orders("reset", "has the next step end the episode as a draw, so that the next one begins", &[], control::give_up),
+    orders(
+        "reset",
+        "has the next step end the episode as a draw, so that the next one begins",
+        &[],
+        control::give_up,
+    ),
     orders("surrender", "has the next tick lose the game", &[], control::surrender),
     orders(
         "batch",
@@ -122,7 +151,12 @@ static METHODS: &[Method] = &[
     orders("stop_units", "has units drop what they do", &[UNITS], command::stop),
     orders("guard_target", "has units stay with a unit or building and fight for it", AT, command::guard),
     orders("guard", "is `guard_target`", AT, command::guard),
-    orders("patrol_units", "has units go to a cell and back until they are told otherwise", TO, command::patrol),
+    orders(
+        "patrol_units",
+        "has units go to a cell and back until they are told otherwise",
+        TO,
+        command::patrol,
+    ),
     orders("patrol", "is `patrol_units`", TO, command::patrol),
     orders("retreat", "moves units back to the base, without a fight", &[UNITS], command::retreat),
     orders("scatter", "moves units a few cells apart", &[UNITS], command::scatter),
@@ -140,14 +174,24 @@ static METHODS: &[Method] = &[
     ),
     orders("build_unit", "trains units of a kind, one by default", TRAIN, works::train),
     orders("train_unit", "is `build_unit`", TRAIN, works::train),
-    orders("build_structure", "builds a building, which is placed when it is ready", &[BUILDING_TYPE], works::build),
+    orders(
+        "build_structure",
+        "builds a building, which is placed when it is ready",
+        &[BUILDING_TYPE],
+        works::build,
+    ),
     orders(
         "build_and_place",
         "builds a building that is placed by itself, at a cell or where it first fits",
         PLACE,
         works::build_and_place,
     ),
-    orders("place_building", "places the building that is ready, at a cell or where it first fits", PLACE, works::place),
+    orders(
+        "place_building",
+        "places the building that is ready, at a cell or where it first fits",
+        PLACE,
+        works::place,
+    ),
     orders(
         "cancel_production",
         "takes the last item of a kind out of its line and gives the money back",
@@ -158,14 +202,19 @@ static METHODS: &[Method] = &[
     orders("sell", "is `sell_building`", BUILDING, works::sell),
     orders("repair_building", "begins or ends the repair of a building", BUILDING, works::repair),
     orders("power_down", "cuts a building's power, or gives it back", BUILDING, works::power_down),
-    orders("set_primary", "has a building be the one that its line's items leave", BUILDING, works::set_primary),
     orders(
-        "set_rally_point",
-        "sets where a building's units go",
-        RALLY,
-        works::set_rally_point,
+        "set_primary",
+        "has a building be the one that its line's items leave",
+        BUILDING,
+        works::set_primary,
     ),
-    orders("assign_group", "makes units a group, in place of those that it had", GROUP, control::assign_group),
+    orders("set_rally_point", "sets where a building's units go", RALLY, works::set_rally_point),
+    orders(
+        "assign_group",
+        "makes units a group, in place of those that it had",
+        GROUP,
+        control::assign_group,
+    ),
     orders("add_to_group", "adds units to a group", GROUP, control::add_to_group),
     orders(
         "command_group",

@@ -9,7 +9,6 @@ use super::super::game::Game;
 use super::super::kinds::{BuildingKind, ITEM_NUMBERS, Item, Weapon};
 use super::super::map::Cell;
 use super::super::observation::{known_ore, of_building, of_line, of_unit};
-use super::super::orders::Selector;
 use super::super::spaces::{BUILDING_FIELDS, Field, JOB_FIELDS, UNIT_FIELDS};
 use super::super::unit::{Stance, Task};
 use super::super::world::World;
@@ -147,8 +146,7 @@ pub(super) fn production(world: &mut World, _: &Arguments) -> Answer {
     };
     let jobs: Vec<_> = lines.map(job).collect();
     let all = (0..ITEM_NUMBERS as u8).filter_map(Item::of_number);
-    let available: Vec<_> =
-        all.filter(|&item| game.producible(0, item).is_ok()).map(Item::name).collect();
+    let available: Vec<_> = all.filter(|&item| game.producible(0, item).is_ok()).map(Item::name).collect();
     Ok(json!({"queue": jobs, "available": available}))
 }
 
@@ -241,7 +239,13 @@ pub(super) fn terrain_at(world: &mut World, arguments: &Arguments) -> Answer {
         )));
     }
     let fog = &game.sides[0].fog;
-    let sight = if fog.sees(at) { "visible" } else if fog.has_seen(at) { "explored" } else { "hidden" };
+    let sight = if fog.sees(at) {
+        "visible"
+    } else if fog.has_seen(at) {
+        "explored"
+    } else {
+        "hidden"
+    };
     let terrain = ["clear", "rough", "water", "rock"][game.map.terrain[at.index()] as usize];
     Ok(json!({
         "terrain": terrain, "height": game.map.heights[at.index()], "sight": sight,
@@ -312,12 +316,14 @@ fn rules_of(item: Item) -> Value {
     let weapon = match item {
         Item::Unit(kind) => {
             let rules = kind.rules();
-            (told["hp"], told["speed"], told["sight"]) = (json!(rules.hp), json!(rules.speed), json!(rules.sight));
+            (told["hp"], told["speed"], told["sight"]) =
+                (json!(rules.hp), json!(rules.speed), json!(rules.sight));
             rules.weapon.as_ref()
         }
         Item::Building(kind) => {
             let rules = kind.rules();
-            (told["hp"], told["size"], told["sight"]) = (json!(rules.hp), json!(rules.size), json!(rules.sight));
+            (told["hp"], told["size"], told["sight"]) =
+                (json!(rules.hp), json!(rules.size), json!(rules.sight));
             (told["power"], told["capacity"]) = (json!(rules.power), json!(rules.capacity));
             rules.weapon.as_ref()
         }
@@ -330,5 +336,3 @@ fn rules_of(item: Item) -> Value {
     }
     told
 }
-
-const _: () = assert!(!Selector::ALL.is_empty());

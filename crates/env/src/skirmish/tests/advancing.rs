@@ -11,7 +11,7 @@ use super::super::orders::{OrderKind, Selector};
 use super::*;
 
 fn opening() -> Vec<Order> {
-    let scouts = Order::new(OrderKind::AttackMove).by(Selector::AllCombat.id()).to(Cell::new(20, 18));
+    let scouts = Order::new(OrderKind::AttackMove).by(Selector::Combat.id()).to(Cell::new(20, 18));
     let power = Order::new(OrderKind::Build).of(Item::Building(BuildingKind::PowerPlant));
     vec![scouts, power]
 }
@@ -57,8 +57,7 @@ fn a_step_ends_at_the_first_check_at_which_its_conditions_hold() {
         (true, &[], 1, 60, 0),
     ] {
         let mut table = Table::new(&[], 4);
-        let until =
-            Until { conditions: conditions.iter().copied().collect(), needs_all, ..Until::default() };
+        let until = Until { conditions: conditions.iter().copied().collect(), needs_all, ..Until::default() };
         let _ = table.step(&row_of(&[], 60, check_every, &until));
         assert_eq!((table.info("ticks_advanced"), table.info("stop_reason")), (ticks, reason));
     }

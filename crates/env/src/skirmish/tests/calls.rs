@@ -28,7 +28,12 @@ fn methods_that_read_change_nothing_and_answer_with_json() {
 fn a_game_is_played_by_calls_alone() {
     let mut table = Table::new(&[], 2);
     let advance = |table: &mut Table, ticks: u32| {
-        table.call("advance", &format!(r#"{{"ticks": {ticks}, "until": {{"interrupts": ["production_complete"]}}}}"#)).unwrap();
+        table
+            .call(
+                "advance",
+                &format!(r#"{{"ticks": {ticks}, "until": {{"interrupts": ["production_complete"]}}}}"#),
+            )
+            .unwrap();
         let _ = table.step(&row_of(&[], 1, 1, &Until::default()));
     };
     for building in ["power_plant", "refinery", "barracks"] {
@@ -43,7 +48,8 @@ fn a_game_is_played_by_calls_alone() {
     assert_eq!(table.call("get_groups", "").unwrap()["scouts"].as_array().unwrap().len(), 6);
     let ordered = table.call("command_group", r#"["scouts", "attack_move", 20, 18]"#).unwrap();
     assert_eq!(ordered["ordered"].as_array().unwrap().len(), 6);
-    let done = table.call("batch", r#"[[{"method": "stop_units", "arguments": {"unit_ids": 1}}, {"method": "no"}]]"#);
+    let done = table
+        .call("batch", r#"[[{"method": "stop_units", "arguments": {"unit_ids": 1}}, {"method": "no"}]]"#);
     let done = done.unwrap();
     assert_eq!(done[0]["answer"]["ordered"], serde_json::json!([1]));
     assert!(done[1]["error"].as_str().unwrap().contains("unknown method"));
@@ -64,7 +70,11 @@ fn what_cannot_be_called_is_refused_with_value_and_limit_and_changes_nothing() {
         ("advance", r#"{"ticks": 5001}"#, "`ticks` is 5001, must be from 1 to 5000"),
         ("advance", r#"{"until": {"interrupts": ["rain"]}}"#, "unknown interrupt `rain`"),
         ("advance", r#"{"until": {"conditions": [["gold", ">=", 1]]}}"#, "unknown figure `gold`"),
-        ("advance", &format!(r#"{{"until": {{"conditions": {nine}}}}}"#), "9 conditions cost too much, at most 8"),
+        (
+            "advance",
+            &format!(r#"{{"until": {{"conditions": {nine}}}}}"#),
+            "9 conditions cost too much, at most 8",
+        ),
         ("move_units", r#"["1", 99, 2]"#, "`target_x` is 99, must be from 0 to 39"),
         ("move_units", r#"["100", 3, 3]"#, "100 is no unit of one's own"),
         ("move_units", "{", "the payload is no JSON"),
@@ -106,8 +116,21 @@ fn an_agent_surrenders_and_gives_up_by_a_call() {
 fn the_names_by_which_agents_know_such_games_are_there() {
     let names: Vec<_> = methods::specs().into_iter().map(|spec| spec.name).collect();
     for name in [
-        "get_game_state", "get_observation", "step", "reset", "get_map_info", "attack_move", "force_attack",
-        "guard", "patrol", "retreat", "scatter", "harvest", "build_structure", "train_unit", "set_rally_point",
+        "get_game_state",
+        "get_observation",
+        "step",
+        "reset",
+        "get_map_info",
+        "attack_move",
+        "force_attack",
+        "guard",
+        "patrol",
+        "retreat",
+        "scatter",
+        "harvest",
+        "build_structure",
+        "train_unit",
+        "set_rally_point",
         "sell",
     ] {
         assert!(names.iter().any(|known| known == name), "{name}");

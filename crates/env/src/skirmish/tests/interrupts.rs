@@ -64,7 +64,7 @@ fn a_building_of_the_enemy_is_discovered_destroyed_and_wins_the_game() {
         for _ in 0..12 {
             table.world.game.add_unit(0, UnitKind::Tank, goal);
         }
-        let order = Order::new(OrderKind::AttackMove).by(Selector::AllCombat.id()).to(goal);
+        let order = Order::new(OrderKind::AttackMove).by(Selector::Combat.id()).to(goal);
         let near = table.world.game.free_near(goal).unwrap();
         expect(&mut table, &[order.to(near)], event, ticks);
     }
@@ -102,7 +102,7 @@ fn another_tenth_of_the_map_is_reported() {
     let mut table = Table::new(&[], 5);
     let far = table.world.game.sides[1].buildings().next().unwrap().1.middle();
     let goal = table.world.game.free_near(far).unwrap();
-    let go = Order::new(OrderKind::Move).by(Selector::AllVehicles.id()).to(goal);
+    let go = Order::new(OrderKind::Move).by(Selector::Vehicles.id()).to(goal);
     expect(&mut table, &[go], Event::ExplorationMilestone, 1000);
 }
 

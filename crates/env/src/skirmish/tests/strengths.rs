@@ -21,7 +21,10 @@ fn each_strength_beats_the_one_below_it() {
             won += u64::from(result == Some(victory));
             lost += u64::from(result == Some(defeat));
         }
-        assert!(won >= 2 * GAMES && won >= 3 * lost, "{stronger:?} against {weaker:?}: {won} won, {lost} lost");
+        assert!(
+            won >= 2 * GAMES && won >= 3 * lost,
+            "{stronger:?} against {weaker:?}: {won} won, {lost} lost"
+        );
     }
 }
 
