@@ -3,18 +3,10 @@
 use super::actor::{Actor, Target};
 use super::events::Event;
 use super::game::Game;
+use super::hit::Hit;
 use super::kinds::{Armour, BuildingRules, UnitRules, Weapon};
 use super::map::Cell;
 use super::unit::{Stance, Task, Unit};
-
-/// A shot that hits at the end of the tick.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Hit {
-    target: Target,
-    damage: i32,
-    /// Unit that shot; turrets learn nothing.
-    shooter: Option<Target>,
-}
 
 impl Unit {
     /// Returns whether a cell is in the range of its weapon.

@@ -10,7 +10,7 @@ use rollhouse_core::{GameResult, split_mix64};
 use super::actor::{Actor, MAX_UNITS, Target};
 use super::building::{Building, footprint, middle_of};
 use super::events::{Event, Events};
-use super::fighting::Hit;
+use super::hit::Hit;
 use super::kinds::{BuildingKind, UnitKind};
 use super::map::{CELLS, Cell, Map};
 use super::paths::Paths;

@@ -1,19 +1,14 @@
-//! Skirmish-v0 as an env: one lane is one game against a scripted player.
+//! A game against a scripted player, and what the player has asked for.
 
-use rollhouse_core::{ColumnMut, ColumnRef, GameResult, Verdict};
+use std::hash::{Hash, Hasher};
 
 use super::action::Action;
-use super::advance::{Advance, Advanced, StopReason, Weights, advance};
+use super::advance::{Advance, Advanced, Weights, advance};
 use super::events::Events;
 use super::game::{Game, Setup};
 use super::groups::Groups;
-use super::methods;
-use super::observation::observe;
 use super::opponent::{Script, Strength};
 use super::orders::{Order, Refusal};
-use super::words::hash_of;
-use crate::scene::Scene;
-use crate::{CallError, Env, Generator, Image, ImageSize, RenderError, StepResult};
 
 /// What the options of a lane say.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,6 +47,11 @@ impl World {
         }
     }
 
+    /// Begins the game of a seed.
+    pub(crate) fn begin(&mut self, seed: u64) {
+        *self = Self { game: Game::new(self.terms.setup, seed), ..Self::new(self.terms) };
+    }
+
     pub(crate) const fn terms(&self) -> &Terms {
         &self.terms
     }
@@ -63,7 +63,7 @@ impl World {
 
     /// Carries out the orders of an action, and advances. Returns what that came to, how many orders were refused, and the first
     /// reason for that.
-    fn play(&mut self, action: &Action) -> (Advanced, i32, i32) {
+    pub(crate) fn play(&mut self, action: &Action) -> (Advanced, i32, i32) {
         let (mut refused, mut reason) = (0, 0);
         for order in &action.orders {
             if let Err(refusal) = self.game.order(0, order) {
@@ -79,54 +79,9 @@ impl World {
     }
 }
 
-impl Env for World {
-    fn reset(&mut self, generator: &mut Generator, obs: &mut [ColumnMut<'_>]) {
-        let mut world = Self::new(self.terms);
-        world.game = Game::new(self.terms.setup, generator.next_u64());
-        *self = world;
-        observe(&self.game, Events::NONE, obs);
-    }
-
-    fn step(
-        &mut self,
-        _: &mut Generator,
-        action: ColumnRef<'_>,
-        obs: &mut [ColumnMut<'_>],
-        infos: &mut [ColumnMut<'_>],
-    ) -> StepResult {
-        let action = Action::of(action.as_i64().unwrap_or_default());
-        let (done, refused, reason) = self.play(&action);
-        observe(&self.game, done.events, obs);
-        let said =
-            [reason, refused, self.game.sides[0].score(), done.reason.number() as i32, done.ticks as i32];
-        for (channel, value) in infos.iter_mut().zip(said) {
-            if let Some(channel) = channel.as_i32_mut() {
-                channel[0] = value;
-            }
-        }
-        let terminated = self.game.result.is_some();
-        let is_cut = done.reason == StopReason::TimeLimit || self.is_given_up;
-        StepResult { reward: done.reward, terminated, truncated: is_cut && !terminated }
-    }
-
-    fn state_hash(&self) -> u32 {
-        hash_of(&(&self.game, &self.script, &self.groups, &self.asked, self.is_given_up))
-    }
-
-    fn verdict(&self) -> Verdict {
-        let result = self.game.result.unwrap_or(GameResult::Draw);
-        Verdict::new(result, Some(self.game.sides[0].score().into()))
-    }
-
-    fn call(&mut self, _: &mut Generator, method: &str, payload: &str) -> Result<String, CallError> {
-        methods::call(self, method, payload)
-    }
-
-    fn render(&self, size: ImageSize) -> Result<Image, RenderError> {
-        Ok(<Game as Scene<Game>>::picture(&self.game, size))
-    }
-
-    fn text(&self, columns: usize) -> Result<String, RenderError> {
-        Ok(<Game as Scene<Game>>::text(&self.game, columns))
+impl Hash for World {
+    /// Hashes everything on which later states depend; the terms are the lane's options.
+    fn hash<H: Hasher>(&self, words: &mut H) {
+        (&self.game, &self.script, &self.groups, &self.asked, self.is_given_up).hash(words);
     }
 }
