@@ -162,7 +162,7 @@ impl Game {
         }
         self.sides[side].fog.add(self.map, building.middle(), building.rules().sight);
         self.sides[side].buildings[slot] = Some(building);
-        self.sides[side].count_power();
+        self.sides[side].count_buildings();
         self.paths.forget();
         if kind == BuildingKind::Refinery
             && let Some(harvester) = self.add_unit(side, UnitKind::Harvester, middle_of(kind, cell))
@@ -188,7 +188,7 @@ impl Game {
                 self.walls[cell.index()] = 0;
             }
             self.sides[side].fog.remove(self.map, building.middle(), building.rules().sight);
-            self.sides[side].count_power();
+            self.sides[side].count_buildings();
             self.paths.forget();
         }
     }

@@ -2,8 +2,9 @@
 
 use std::sync::OnceLock;
 
-/// Cells of a side of the largest map. Grids have this width on every map, so that a cell's place does not depend on it.
-pub(crate) const SIDE: usize = 40;
+/// Cells of a side of a grid, into which the largest map fits. Grids have this width on every map, so that a cell's place does not
+/// depend on it. With fewer, each bound of the planes would be written one by one into every recording.
+pub(crate) const SIDE: usize = 44;
 /// Cells of a grid.
 pub(crate) const CELLS: usize = SIDE * SIDE;
 

@@ -181,7 +181,7 @@ impl Game {
             }
             _ => {
                 building.is_off = !building.is_off;
-                own.count_power();
+                own.count_buildings();
             }
         }
         Ok(())

@@ -215,18 +215,18 @@ pub(super) fn of_line(game: &Game, line: Line) -> impl Iterator<Item = [i64; 6]>
 
 /// Writes which kinds of orders each subject could carry out.
 fn mask_orders(game: &Game, mask: &mut [u8]) {
-    for (subject, row) in (0..SUBJECTS as u8).zip(mask.chunks_exact_mut(ORDER_KINDS)) {
-        let is_there = match Actor::of_id(subject) {
-            Some((false, actor)) => game.sides[0].target(0, actor).is_some(),
-            _ => true,
+    let kinds = |subject| OrderKind::ALL.map(|kind| u8::from(game.may(0, kind, subject)));
+    // All units that are armed can do the same, and all others.
+    let mut of_units: [Option<[u8; ORDER_KINDS]>; 2] = [None; 2];
+    for (subject, row) in (0..SUBJECTS as u8).zip(mask.as_chunks_mut().0) {
+        *row = match Actor::of_id(subject) {
+            Some((false, Actor::Unit(slot))) => game.sides[0].unit(slot).map_or([0; ORDER_KINDS], |unit| {
+                let place = usize::from(unit.weapon().is_some());
+                *of_units[place].get_or_insert_with(|| kinds(subject))
+            }),
+            Some((false, actor)) if game.sides[0].target(0, actor).is_none() => [0; ORDER_KINDS],
+            _ => kinds(subject),
         };
-        if is_there {
-            for (bit, kind) in row.iter_mut().zip(OrderKind::ALL) {
-                *bit = game.may(0, kind, subject).into();
-            }
-        } else {
-            row.fill(0);
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::actor::{Actor, MAX_BUILDINGS, MAX_UNITS, Target};
 use super::building::{Building, Sighting};
 use super::events::Events;
 use super::fog::Fog;
-use super::kinds::{BuildingKind, Item, Line};
+use super::kinds::{BUILDING_KINDS, BuildingKind, Item, Line};
 use super::map::Map;
 use super::production::Production;
 use super::unit::Unit;
@@ -17,6 +17,8 @@ pub(crate) struct Side {
     pub(crate) ore: i32,
     pub(crate) units: Vec<Option<Unit>>,
     pub(crate) buildings: Vec<Option<Building>>,
+    /// Number of buildings of each kind.
+    standing: [u8; BUILDING_KINDS],
     pub(crate) production: Production,
     /// What power plants give and buildings take.
     pub(crate) power: Power,
@@ -71,6 +73,7 @@ impl Side {
             ore: 0,
             units: vec![None; MAX_UNITS],
             buildings: vec![None; MAX_BUILDINGS],
+            standing: [0; BUILDING_KINDS],
             production: Production::default(),
             power: Power::default(),
             fog: Fog::new(map, has_fog),
@@ -102,12 +105,12 @@ impl Side {
     }
 
     /// Returns the number of buildings of a kind.
-    pub(crate) fn count(&self, kind: BuildingKind) -> usize {
-        self.buildings().filter(|(_, building)| building.kind == kind).count()
+    pub(crate) const fn count(&self, kind: BuildingKind) -> usize {
+        self.standing[kind as usize] as usize
     }
 
-    pub(crate) fn has(&self, kind: BuildingKind) -> bool {
-        self.buildings().any(|(_, building)| building.kind == kind)
+    pub(crate) const fn has(&self, kind: BuildingKind) -> bool {
+        self.count(kind) > 0
     }
 
     /// Returns the first building that has to stand before an item can be produced and does not.
@@ -147,18 +150,19 @@ impl Side {
         self.stats.income = self.stats.income.saturating_add(stored);
     }
 
-    /// Computes power and capacity anew, since a building came, went or was switched.
-    pub(crate) fn count_power(&mut self) {
-        let mut power = Power::default();
+    /// Computes power, capacity and numbers of buildings anew, since a building came, went or was switched.
+    pub(crate) fn count_buildings(&mut self) {
+        let (mut power, mut standing) = (Power::default(), [0; BUILDING_KINDS]);
         for (_, building) in self.buildings() {
             let rules = building.rules();
+            standing[building.kind as usize] += 1;
             power.capacity += rules.capacity;
             if !building.is_off {
                 power.provided += rules.power.max(0);
                 power.drained += (-rules.power).max(0);
             }
         }
-        self.power = power;
+        (self.power, self.standing) = (power, standing);
         // What no building holds any more is lost.
         self.ore = self.ore.min(power.capacity);
     }

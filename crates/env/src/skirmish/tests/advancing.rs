@@ -9,6 +9,7 @@ use super::super::kinds::{BuildingKind, Item, UnitKind};
 use super::super::map::Cell;
 use super::super::orders::{OrderKind, Selector};
 use super::*;
+use crate::ActionCheck;
 
 fn opening() -> Vec<Order> {
     let scouts = Order::new(OrderKind::AttackMove).by(Selector::Combat.id()).to(Cell::new(20, 18));
@@ -42,6 +43,36 @@ fn fifty_ticks_in_a_step_are_fifty_steps_of_a_tick() {
         }
     }
     assert!(steps > 20, "the game took {steps} steps");
+}
+
+#[test]
+fn too_many_orders_ticks_or_conditions_are_refused_with_value_and_limit() {
+    let spec = spec();
+    let check = ActionCheck::of(&spec.action_space).with_counted_of(&spec);
+    let names: Vec<_> = match &spec.action_space {
+        rollhouse_core::Space::Box(space) => space.part_names(),
+        rollhouse_core::Space::Discrete(_) => panic!("an action has parts"),
+    };
+    let good = row_of(&opening(), 1, 1, &Until::default());
+    assert!(check.all_good(ColumnRef::I64(&good)));
+    for (name, value, wanted) in [
+        ("orders/count", 17, "a number of items from 0 to 16"),
+        ("ticks", 0, "an integer from 1 to 5000"),
+        ("ticks", 5001, "an integer from 1 to 5000"),
+        ("check_every", 101, "an integer from 1 to 100"),
+        ("until/conditions/count", 9, "a number of items from 0 to 8"),
+        ("until/interrupts[9]", 2, "an integer from 0 to 1"),
+    ] {
+        let mut row = good.clone();
+        row[names.iter().position(|known| known == name).unwrap()] = value;
+        let error = check.first_bad(ColumnRef::I64(&row), |_| true).unwrap();
+        assert!(error.value.starts_with(&value.to_string()), "{error}");
+        assert_eq!(error.wanted, wanted, "{name}");
+    }
+    let mut row = good;
+    let kind = names.iter().position(|name| name == "orders/items[1]").unwrap();
+    row[kind] = 20;
+    assert!(check.first_bad(ColumnRef::I64(&row), |_| true).is_some(), "there is no such kind of order");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn what_cannot_be_called_is_refused_with_value_and_limit_and_changes_nothing() {
             &format!(r#"{{"until": {{"conditions": {nine}}}}}"#),
             "9 conditions cost too much, at most 8",
         ),
-        ("move_units", r#"["1", 99, 2]"#, "`target_x` is 99, must be from 0 to 39"),
+        ("move_units", r#"["1", 99, 2]"#, "`target_x` is 99, must be from 0 to 43"),
         ("move_units", r#"["100", 3, 3]"#, "100 is no unit of one's own"),
         ("move_units", "{", "the payload is no JSON"),
         ("move_units", "7", "arguments must be an object or a list"),

@@ -10,6 +10,8 @@ use super::super::map::{CELLS, Cell, SIDE};
 use super::super::observation::observe;
 use super::super::orders::{ORDER_KINDS, OrderKind, SUBJECTS};
 use super::*;
+use crate::scene::Scene;
+use crate::{Image, ImageSize};
 
 /// Draws integers below a bound.
 struct Dice(Generator);
@@ -154,6 +156,12 @@ fn what_masks_allow_is_never_refused_and_plays_a_sensible_game() {
     assert!(given > 500 && built > 4, "{given} orders, {built} buildings");
 }
 
+/// Returns what people see of a game.
+fn drawn(game: &Game) -> (Image, String) {
+    let size = ImageSize::new(240, 252).unwrap();
+    (<Game as Scene<Game>>::picture(game, size), <Game as Scene<Game>>::text(game, 120))
+}
+
 #[test]
 fn what_fog_hides_changes_nothing_of_what_is_shown() {
     let spec = spec();
@@ -166,7 +174,7 @@ fn what_fog_hides_changes_nothing_of_what_is_shown() {
     };
     for seed in 0..6 {
         let mut game = play(SETUP, seed, [Strength::Medium, Strength::Hard], 1500 + 400 * seed as u32);
-        let before = shown(&game);
+        let (before, drawn) = (shown(&game), drawn(&game));
         let hidden = game.sides[1].units().filter(|(_, unit)| !game.sides[0].fog.sees(unit.cell));
         let hidden: Vec<_> = hidden.map(|(slot, _)| slot).collect();
         assert!(!hidden.is_empty());
@@ -180,6 +188,7 @@ fn what_fog_hides_changes_nothing_of_what_is_shown() {
         }
         (game.sides[1].cash, game.sides[1].ore) = (1, 0);
         let after = shown(&game);
+        assert!(drawn == self::drawn(&game), "the picture or the line of text");
         for ((column, before), after) in spec.obs_columns().iter().zip(&before).zip(&after) {
             assert_eq!(before, after, "column {}", column.path);
         }
