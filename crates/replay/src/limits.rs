@@ -11,6 +11,12 @@ pub const PACKED_AGE_MS: u64 = 1000;
 pub const PACKED_ROWS: u32 = 16;
 /// How many times [`CHUNK_TARGET_BYTES`] a chunk with packed columns has of all other columns.
 pub const PACKED_CHUNKS: usize = 8;
+/// Bytes of an action from which on it is wide: a chunk of an action log has a whole one of each lane, and whatever little
+/// changes of it in further rows. So that those count, it has [`WIDE_CHUNKS`] times the bytes of other chunks.
+pub const WIDE_ACTION_BYTES: usize = 512;
+/// How many times [`CHUNK_TARGET_BYTES`] a chunk of an action log with wide actions has, not coded: 2 MiB of a block, that is 26
+/// rows of 64 lanes whose actions have 1.2 KB.
+pub const WIDE_CHUNKS: usize = 256;
 /// Bytes of packed rows, not compressed, at which a chunk is closed, beside twice those of a whole row of its lanes.
 pub const PACKED_TARGET_BYTES: usize = 256 << 10;
 /// Rows of one chunk.

@@ -104,10 +104,11 @@ fn a_step_without_an_order_costs_a_few_bytes_and_one_with_an_order_what_it_has()
             -1.0
         }
     };
-    for lanes in [1, 8, 64] {
+    // The run's header is in it, too, with the bounds of all elements.
+    for (lanes, most) in [(1, 20.0), (8, 4.0), (64, 2.0)] {
         let (idle, busy) = (bytes_a_box_step(lanes, ORDERS, nothing), bytes_a_box_step(lanes, ORDERS, one));
         println!("{lanes} lanes: {idle:.2} bytes a step without an order, {busy:.2} with one");
-        assert!(idle <= 40.0, "{idle} bytes a step of {lanes} lanes");
+        assert!(idle <= most, "{idle} bytes a step of {lanes} lanes");
         assert!(busy <= 180.0, "{busy} bytes a step of {lanes} lanes");
     }
     let held = bytes_a_box_step(64, 1, nothing);

@@ -7,7 +7,9 @@ use crate::code::codec::append_le;
 use crate::code::packed::Packing;
 use crate::code::run::RecordKind;
 use crate::code::run_record::RunInfo;
-use crate::limits::{CHUNK_TARGET_BYTES, MAX_PAYLOAD_BYTES, PACKED_CHUNKS, PACKED_TARGET_BYTES};
+use crate::limits::{
+    CHUNK_TARGET_BYTES, MAX_PAYLOAD_BYTES, PACKED_CHUNKS, PACKED_TARGET_BYTES, WIDE_ACTION_BYTES, WIDE_CHUNKS,
+};
 
 /// Sizes that follow from a run's spec and decide how its buffers are made and closed.
 #[derive(Debug, Clone, PartialEq)]
@@ -144,7 +146,12 @@ impl Layout {
     }
 
     fn chunks(&self) -> usize {
-        if self.packed_bytes() > 0 { PACKED_CHUNKS } else { 1 }
+        let is_log = !self.recorded.has_observations();
+        match self.actions {
+            _ if self.packed_bytes() > 0 => PACKED_CHUNKS,
+            ActionCoding::Raw { bytes } if is_log && bytes >= WIDE_ACTION_BYTES => WIDE_CHUNKS,
+            _ => 1,
+        }
     }
 
     /// Returns the bytes on disk of one row of `lanes` lanes, without ends, hashes and packed columns.
