@@ -10,7 +10,7 @@ use crate::ModelError;
 pub enum Dialect {
     /// Unreal's plug-in: from `obs` [1, N] to `actions` [1, elements], singles.
     Unreal,
-    /// Godot RL: from `obs` [rows, N] and `state_ins` [1] to `output` [rows, outputs] and `state_outs` [1], singles. Outputs are
+    /// Godot RL: from `obs [rows, N]` and `state_ins [1]` to `output [rows, outputs]` and `state_outs [1]`, singles. Outputs are
     /// logits of choices, and quantities as they are.
     Godot,
     /// ML-Agents: from `obs_0` [rows, N] and, where actions are choices, `action_masks` [rows, values] to `discrete_actions` (int64)
