@@ -111,3 +111,17 @@ def test_a_recurrent_net_plays_on_a_cluster_what_it_plays_here_with_its_states(
                 for name, state in ours.states.items():
                     assert state.shape[0] == 6 and state.any() == (number > 0)
                     np.testing.assert_array_equal(state, theirs.states[name])
+
+
+def test_the_cluster_keeps_every_kth_version_of_a_run_beside_it(cluster_url: str):
+    with rollhouse.connect(cluster_url) as cluster:
+        begun = cluster.rollouts("CartPole-v1", 2, policy=_net(1.0), fragment=4, keep="kept", keep_every=2)
+        with begun as rollouts:
+            for version in range(1, 6):
+                rollouts.next()
+                assert rollouts.update(_net(1.0 + version)) == version
+        assert rollouts.kept == {0: "kept@0", 2: "kept@1", 4: "kept@2"}
+        assert cluster.policy("kept@1").file == net_file(_net(3.0))
+        with pytest.raises(ValueError, match="keep_every=0 is below 1"):
+            cluster.rollouts("CartPole-v1", 2, policy=_net(1.0), keep="kept", keep_every=0)
+        cluster.remove_policy("kept")

@@ -21,6 +21,7 @@ from rollhouse import _native
 from rollhouse.errors import PolicyError, RefusedError, ResetNeededError
 from rollhouse.evaluations import EVALUATION_SEED, Evaluating, Evaluations
 from rollhouse.fragments import Playing, Rollouts, begin
+from rollhouse.keeping import Keeping
 from rollhouse.native_env import (
     NativeVectorEnv,
     action_converter,
@@ -173,6 +174,8 @@ class Cluster:
         evaluate_every: int | None = None,
         evaluate_episodes: int = 16,
         evaluate_seed: int = EVALUATION_SEED,
+        keep: str | None = None,
+        keep_every: int = 1,
         autoreset_mode: Mode = AutoresetMode.SAME_STEP,
         **options: Any,
     ) -> Rollouts:
@@ -183,19 +186,23 @@ class Cluster:
             env, lanes, policy, fragment, staleness, seed, group, complete_episodes, evaluate_every, evaluate_episodes, evaluate_seed,
                 autoreset_mode: The arguments of ``rollhouse.rollouts``. The lanes of evaluations are of the cluster, too; those of one
                 at a time. ``policy`` may be one of the cluster's too: ``"pong@3"``, or ``"pong"`` for its newest version.
+            keep: The name of a policy of the cluster, to store versions of the learner's there, durably and beside the rollouts: the first
+                one and every ``keep_every``-th after it, if it has a file. ``Rollouts.kept`` says which version there each is. A learner
+                that is four of them ahead waits in ``update``. None stores nothing.
+            keep_every: Number of updates.
             **options: Further arguments of ``make_vec``. The lanes are played over QUIC.
         """
         options["transport"] = "quic"
         if is_of_cluster(policy):
             policy = self.policy(policy)
         evaluating = Evaluating.of(evaluate_every, evaluate_episodes, evaluate_seed, options)
+        keeping = None if keep is None else Keeping(keep, keep_every, self.put_policy)
         playing = Playing(
             fragment=fragment, staleness=staleness, seed=seed, group=group, complete_episodes=complete_episodes
         )
         played = begin(self.make_vec, env, lanes, policy, playing, autoreset_mode=autoreset_mode, **options)
-        if evaluating is None:
-            return played
-        return played._evaluate_by(Evaluations(evaluating, partial(self.rollouts, env, **options)), policy)
+        evaluations = Evaluations.of(evaluating, partial(self.rollouts, env, **options))
+        return played._with(policy, evaluations, keeping)
 
     def put_policy(self, name: str, policy: Any, version: int | None = None) -> int:
         """Stores a policy at the cluster's coordinator, durably, and returns its version.

@@ -77,6 +77,11 @@ class Evaluations:
         self._thread = threading.Thread(target=self._run, name="rollhouse-evaluations", daemon=True)
         self._thread.start()
 
+    @staticmethod
+    def of(asked: Evaluating | None, begin: Callable[..., Rollouts]) -> Evaluations | None:
+        """Begins what was asked for; None if nothing is to be evaluated."""
+        return None if asked is None else Evaluations(asked, begin)
+
     def take(self, policy: Policy, version: int) -> None:
         """Takes the next version of the learner's. Every k-th is evaluated; while ``WAITING`` wait it waits until there is room."""
         number = self._given

@@ -14,13 +14,14 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
 from rollhouse.evaluations import EVALUATION_SEED, Evaluating, Evaluations
-from rollhouse.policies import policy_of
+from rollhouse.policies import Policy, policy_of
 from rollhouse.vector import DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from rollhouse.hosted import HostedVectorEnv
+    from rollhouse.keeping import Keeping
     from rollhouse.native_env import NativeVectorEnv
     from rollhouse.score import Score
     from rollhouse.vector import Mode
@@ -155,6 +156,7 @@ class Rollouts:
         self.envs = envs
         self._seed = playing.seed
         self._evaluations: Evaluations | None = None
+        self._keeping: Keeping | None = None
         self._native = _native.NativeRollouts(
             envs._native,
             steps=playing.fragment,
@@ -197,11 +199,22 @@ class Rollouts:
         given = policy_of(policy, **drawing)
         chosen = given._given(self.version + 1, self._seed)
         update = self._native.update(chosen)
-        if self._evaluations is not None:
-            self._evaluations.take(given, chosen[1])
+        self._take(given, chosen[1])
         if timeout is not None and not update.wait(timeout):
             raise TimeoutError(f"version {chosen[1]} is not with all nodes after timeout={timeout} s; it is still on its way")
         return chosen[1]
+
+    def _take(self, given: Policy, version: int) -> None:
+        if self._evaluations is not None:
+            self._evaluations.take(given, version)
+        if self._keeping is not None:
+            self._keeping.take(given, version)
+
+    @property
+    def kept(self) -> dict[int, str]:
+        """The policies that the cluster keeps of this run so far, by version, as ``{0: "pong@3"}``. Empty without ``keep``. Raises once why
+        one could not be stored."""
+        return {} if self._keeping is None else self._keeping.kept
 
     @property
     def scores(self) -> list[Score]:
@@ -218,17 +231,19 @@ class Rollouts:
         return [] if self._evaluations is None else self._evaluations.wait(timeout)
 
     def close(self) -> None:
-        """Ends the lanes, and evaluations with the steps that they are playing: ``wait_scores`` first gets those that are due. Batches
-        and scores stay readable. Closing again does nothing."""
+        """Ends the lanes, and evaluations with the steps that they are playing: ``wait_scores`` first gets those that are due. Waits until
+        versions that the cluster is to keep are there. Batches and scores stay readable. Closing again does nothing."""
         if self._evaluations is not None:
             self._evaluations.close()
         self._native.close()
         # Their lanes have ended with the rollouts.
         self.envs.close(terminate=True)
+        if self._keeping is not None:
+            self._keeping.close()
 
-    def _evaluate_by(self, evaluations: Evaluations, policy: Any) -> Self:
-        self._evaluations = evaluations
-        evaluations.take(policy_of(policy), self.version)
+    def _with(self, policy: Any, evaluations: Evaluations | None, keeping: Keeping | None = None) -> Self:
+        self._evaluations, self._keeping = evaluations, keeping
+        self._take(policy_of(policy), self.version)
         return self
 
     def __iter__(self) -> Iterator[Batch]:
@@ -299,9 +314,7 @@ def rollouts(
     )
     make = make_vec if isinstance(env, str) and ":" not in env else _in_workers
     played = begin(make, env, lanes, policy, playing, autoreset_mode=autoreset_mode, **options)
-    if evaluating is None:
-        return played
-    return played._evaluate_by(Evaluations(evaluating, partial(rollouts, env, **options)), policy)
+    return played._with(policy, Evaluations.of(evaluating, partial(rollouts, env, **options)))
 
 
 def _in_workers(env: Any, lanes: int, **options: Any) -> HostedVectorEnv:
