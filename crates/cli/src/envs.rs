@@ -220,13 +220,20 @@ fn elements(space: &Space, names: &[String], out: &mut Output) -> io::Result<()>
         Space::Box(space) => {
             let mut table =
                 Table::new(&[("  ELEMENT", Align::Left), ("LOW", Align::Right), ("HIGH", Align::Right)]);
-            for (index, (low, high)) in space.low.iter().zip(space.high.iter()).enumerate().take(MAX_ELEMENTS)
-            {
-                let name = names.get(index).cloned().unwrap_or_else(|| index.to_string());
-                table.row(vec![format!("  {name}"), bound(low), bound(high)]);
+            let bounds: Vec<(f64, f64)> = space.low.iter().zip(space.high.iter()).collect();
+            let (mut at, mut rows) = (0, 0);
+            while at < bounds.len() && rows < MAX_ELEMENTS {
+                let alike = bounds[at..].iter().take_while(|of| **of == bounds[at]).count();
+                // Elements without names are one row where they have one bound.
+                let name = names.get(at).cloned();
+                let end = if name.is_some() { at + 1 } else { at + alike };
+                let one = || if end == at + 1 { at.to_string() } else { format!("{at} to {}", end - 1) };
+                let (low, high) = bounds[at];
+                table.row(vec![format!("  {}", name.unwrap_or_else(one)), bound(low), bound(high)]);
+                (at, rows) = (end, rows + 1);
             }
             table.write(out)?;
-            match space.low.len().saturating_sub(MAX_ELEMENTS) {
+            match bounds.len() - at {
                 0 => Ok(()),
                 more => writeln!(out, "  and {} more", Count(more as u64)),
             }
@@ -249,5 +256,5 @@ fn bound(value: f64) -> String {
     }
 }
 
-/// Number of elements of a box that are listed by name.
+/// Rows in which the elements of a box are listed.
 const MAX_ELEMENTS: usize = 64;

@@ -1,4 +1,4 @@
-//! Orders: what a side can be told to do, and for which reasons it does not.
+//! Orders: what a side can be report to do, and for which reasons it does not.
 
 use super::actor::{ALL_IDS, Actor, MAX_BUILDINGS, MAX_UNITS, OWN_IDS};
 use super::kinds::Item;

@@ -68,12 +68,12 @@ fn figures(game: &Game, figures: &[Figure]) -> Value {
 }
 
 pub(super) fn observation(world: &mut World, arguments: &Arguments) -> Answer {
-    let mut told = state(world, arguments)?;
-    told["units"] = units(world, arguments)?;
-    told["buildings"] = buildings(world, arguments)?;
-    told["enemies"] = enemies(world, arguments)?;
-    told["production"] = production(world, arguments)?;
-    Ok(told)
+    let mut report = state(world, arguments)?;
+    report["units"] = units(world, arguments)?;
+    report["buildings"] = buildings(world, arguments)?;
+    report["enemies"] = enemies(world, arguments)?;
+    report["production"] = production(world, arguments)?;
+    Ok(report)
 }
 
 pub(super) fn economy(world: &mut World, _: &Arguments) -> Answer {
@@ -89,11 +89,11 @@ pub(super) fn units(world: &mut World, _: &Arguments) -> Answer {
     let game = &world.game;
     let unit = |(slot, unit)| {
         let unit: &super::super::unit::Unit = unit;
-        let mut told = named(&UNIT_FIELDS, &of_unit(game, slot, unit));
-        told.insert("type".to_owned(), json!(unit.rules().name));
-        told.insert("activity".to_owned(), json!(Task::NAMES[usize::from(unit.task.number())]));
-        told.insert("stance".to_owned(), json!(Stance::NAMES[unit.stance as usize]));
-        Value::Object(told)
+        let mut report = named(&UNIT_FIELDS, &of_unit(game, slot, unit));
+        report.insert("type".to_owned(), json!(unit.rules().name));
+        report.insert("activity".to_owned(), json!(Task::NAMES[usize::from(unit.task.number())]));
+        report.insert("stance".to_owned(), json!(Stance::NAMES[unit.stance as usize]));
+        Value::Object(report)
     };
     Ok(Value::Array(game.sides[0].units().map(unit).collect()))
 }
@@ -102,9 +102,9 @@ pub(super) fn buildings(world: &mut World, _: &Arguments) -> Answer {
     let game = &world.game;
     let building = |(slot, building)| {
         let building: &super::super::building::Building = building;
-        let mut told = named(&BUILDING_FIELDS, &of_building(game, slot, building));
-        told.insert("type".to_owned(), json!(building.rules().name));
-        Value::Object(told)
+        let mut report = named(&BUILDING_FIELDS, &of_building(game, slot, building));
+        report.insert("type".to_owned(), json!(building.rules().name));
+        Value::Object(report)
     };
     Ok(Value::Array(game.sides[0].buildings().map(building).collect()))
 }
@@ -138,11 +138,11 @@ pub(super) fn production(world: &mut World, _: &Arguments) -> Answer {
     let game = &world.game;
     let lines = super::super::kinds::Line::ALL.into_iter().flat_map(|line| of_line(game, line));
     let job = |numbers: [i64; 6]| {
-        let mut told = named(&JOB_FIELDS, &numbers);
+        let mut report = named(&JOB_FIELDS, &numbers);
         let item = Item::of_number(numbers[2] as u8);
-        told.insert("item".to_owned(), json!(item.map(Item::name)));
-        told.insert("line".to_owned(), json!(item.map(|item| line_of(item.line()))));
-        Value::Object(told)
+        report.insert("item".to_owned(), json!(item.map(Item::name)));
+        report.insert("line".to_owned(), json!(item.map(|item| line_of(item.line()))));
+        Value::Object(report)
     };
     let jobs: Vec<_> = lines.map(job).collect();
     let all = (0..ITEM_NUMBERS as u8).filter_map(Item::of_number);
@@ -271,12 +271,12 @@ pub(super) fn map_analysis(world: &mut World, _: &Arguments) -> Answer {
 pub(super) fn intel(world: &mut World, arguments: &Arguments) -> Answer {
     let name = super::super::opponent::Strength::NAMES[world.terms().opponent as usize];
     let stats = world.game.sides[0].stats;
-    let mut told = enemies(world, arguments)?;
-    told["opponent"] = json!(name);
-    told["enemy_start"] = cell(enemy_start(&world.game));
-    told["units_killed"] = json!(stats.units_killed);
-    told["buildings_killed"] = json!(stats.buildings_killed);
-    Ok(told)
+    let mut report = enemies(world, arguments)?;
+    report["opponent"] = json!(name);
+    report["enemy_start"] = cell(enemy_start(&world.game));
+    report["units_killed"] = json!(stats.units_killed);
+    report["buildings_killed"] = json!(stats.buildings_killed);
+    Ok(report)
 }
 
 pub(super) fn lookup_unit(_: &mut World, arguments: &Arguments) -> Answer {
@@ -293,8 +293,8 @@ pub(super) fn batch_lookup(_: &mut World, arguments: &Arguments) -> Answer {
         let given = queries.len();
         return Err(CallError::refused(format!("{given} queries, at most {MAX_QUERIES}")));
     }
-    let told = queries.iter().filter_map(Value::as_str).map(|name| item_named(name).map(rules_of));
-    Ok(told.map(|rules| rules.unwrap_or(Value::Null)).collect())
+    let report = queries.iter().filter_map(Value::as_str).map(|name| item_named(name).map(rules_of));
+    Ok(report.map(|rules| rules.unwrap_or(Value::Null)).collect())
 }
 
 pub(super) fn tech_tree(_: &mut World, _: &Arguments) -> Answer {
@@ -309,30 +309,30 @@ fn needs(item: Item) -> Vec<&'static str> {
 
 /// Returns the rules of an item.
 fn rules_of(item: Item) -> Value {
-    let mut told = json!({
+    let mut report = json!({
         "type": item.name(), "item": item.number(), "cost": item.cost(), "ticks": item.ticks(),
         "line": line_of(item.line()), "needs": needs(item),
     });
     let weapon = match item {
         Item::Unit(kind) => {
             let rules = kind.rules();
-            (told["hp"], told["speed"], told["sight"]) =
+            (report["hp"], report["speed"], report["sight"]) =
                 (json!(rules.hp), json!(rules.speed), json!(rules.sight));
             rules.weapon.as_ref()
         }
         Item::Building(kind) => {
             let rules = kind.rules();
-            (told["hp"], told["size"], told["sight"]) =
+            (report["hp"], report["size"], report["sight"]) =
                 (json!(rules.hp), json!(rules.size), json!(rules.sight));
-            (told["power"], told["capacity"]) = (json!(rules.power), json!(rules.capacity));
+            (report["power"], report["capacity"]) = (json!(rules.power), json!(rules.capacity));
             rules.weapon.as_ref()
         }
     };
     if let Some(Weapon { range, damage, reload, percent: [flesh, steel, stone] }) = weapon {
-        told["weapon"] = json!({
+        report["weapon"] = json!({
             "range": range, "damage": damage, "reload_ticks": reload,
             "percent": {"flesh": flesh, "steel": steel, "stone": stone},
         });
     }
-    told
+    report
 }

@@ -12,7 +12,7 @@ use crate::CallError;
 
 /// Most units that a call trains: as many as a line has at a time.
 const MAX_COUNT: i64 = super::super::production::MAX_JOBS as i64;
-/// Most cells that a call tells.
+/// Most cells that a call returns.
 const MAX_PLACES: i64 = 64;
 
 pub(super) fn train(world: &mut World, arguments: &Arguments) -> Answer {
