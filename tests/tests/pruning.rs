@@ -162,8 +162,10 @@ fn a_clusters_store_is_watched_and_labelled_by_its_admin() {
     let refused = run(cluster.folder(), &format!("replay prune --older-than 0s --connect {connect}"));
     assert_eq!(refused.code, Some(4), "{}", refused.stderr);
     assert!(refused.stderr.contains("cluster's store"), "{}", refused.stderr);
-    let refused = run(cluster.folder(), &format!("replay pin {name} --connect {connect}"));
+    let refused = run(cluster.folder(), &format!("replay tag {name} best --connect {connect}"));
     assert_eq!(refused.code, Some(4), "a trainer may not: {}", refused.stderr);
+    succeed(cluster.folder(), &format!("replay pin {name} --connect {connect}"));
+    succeed(cluster.folder(), &format!("replay unpin {name} --connect {connect}"));
     let admin = cluster.connection("admin", &address);
     succeed(cluster.folder(), &format!("replay pin {name} --connect {admin}"));
     succeed(cluster.folder(), &format!("replay tag {name} best slow --connect {admin}"));
