@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rollhouse.embedded import EmbeddedVectorEnv
 from rollhouse.errors import UnknownOptionError
@@ -55,14 +56,21 @@ class SingleEnv(gymnasium.Env):
         """Begins an episode."""
         super().reset(seed=seed)
         obs, infos = self._envs.reset(seed=seed, options=options)
-        return rows_at(obs, 0), infos
+        return rows_at(obs, 0, self.observation_space), infos
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Steps once. Over the end of an episode it raises ``ResetNeededError``."""
-        actions = np.expand_dims(np.asarray(action), 0)
-        obs, rewards, terminations, truncations, infos = self._envs.step(actions)
+        obs, rewards, terminations, truncations, infos = self._envs.step(self._batched(action))
         single = {key: value[0] for key, value in infos.items() if not key.startswith("_")}
-        return rows_at(obs, 0), float(rewards[0]), bool(terminations[0]), bool(truncations[0]), single
+        row = rows_at(obs, 0, self.observation_space)
+        return row, float(rewards[0]), bool(terminations[0]), bool(truncations[0]), single
+
+    def _batched(self, action: Any) -> Any:
+        """Returns the action of one lane as those of all."""
+        space = self.action_space
+        if isinstance(space, (gymnasium.spaces.Dict, gymnasium.spaces.Tuple, gymnasium.spaces.Sequence, gymnasium.spaces.Text)):
+            return concatenate(space, [action], create_empty_array(space, 1, fn=np.zeros))
+        return np.expand_dims(np.asarray(action), 0)
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
         """Returns the lane as an image, or None when ``render_mode`` is None."""
