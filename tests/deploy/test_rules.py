@@ -163,6 +163,9 @@ NOT_YET = {
     "rollhouse_step_seconds",
     "rollhouse_reset_seconds",
     "rollhouse_queue_wait_seconds",
+    # Measured by learners whose policies play on nodes: a rollout has none.
+    "rollhouse_policy_data_lag_updates",
+    "rollhouse_policy_publishing_seconds",
 }
 
 
