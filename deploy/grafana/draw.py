@@ -36,7 +36,7 @@ PICTURES = ROOT / "docs" / "pictures"
 BACKGROUND, PANEL, TEXT, GRID = "#111217", "#181b1f", "#ccccdc", "#2c3235"
 COLOURS = ["#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#5794f2", "#b877d9", "#37872d"]
 
-# Steps of all lanes, and of some, by an owner over QUIC.
+# Steps of all lanes, and of some, by an owner over QUIC; and fragments by a policy that is updated behind each.
 TRAINER = """
 import os, numpy, rollhouse
 cluster = rollhouse.connect(os.environ["ROLLHOUSE_CONNECT"])
@@ -52,6 +52,11 @@ while True:
         envs.send(numpy.zeros(32, numpy.int64), numpy.arange(32))
         envs.recv(32)
     envs.close()
+    net = {"policy.0.weight": numpy.zeros((2, 4), numpy.float32), "policy.0.bias": numpy.zeros(2, numpy.float32)}
+    with cluster.rollouts("CartPole-v1", 64, policy=net, fragment=64, staleness=1, spread="even") as rollouts:
+        for _ in range(400):
+            next(rollouts)
+            rollouts.update(net)
 """
 
 # An env that gives scores, as no built-in one does.
