@@ -36,6 +36,28 @@ fn assert_verified(data: &Path) {
     assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
 }
 
+/// A net that remembers what a lane has shown has to have seen the steps before the fork: with the seed of the parent it then goes on as
+/// the parent did.
+#[test]
+fn a_net_that_remembers_goes_on_in_a_fork_as_it_did_in_its_parent() {
+    let folder = Folder::new();
+    let data = folder.path();
+    let net = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/policy/tests/onnx/cartpole_gru.onnx");
+    succeed(data, &format!("rollout --env CartPole-v1 --lanes 1 --episodes 1 --seed 3 --policy {net}"));
+    let parent = &json_lines(data, "replay ls --json")[0];
+    let (name, length) = (id(parent), parent["length"].as_u64().unwrap());
+    // A fork notes nothing of its steps.
+    let seen = |name: &str| {
+        let steps = steps(data, name).into_iter();
+        steps.map(|step| (step["action"].clone(), step["obs"].clone())).collect::<Vec<_>>()
+    };
+    for at in [1, length / 2, length - 1] {
+        let child = id(&fork(data, &format!("{name} --at {at} --policy {net} --seed 3")));
+        assert_eq!(seen(&child), seen(&name), "a fork at step {at} of {length}");
+    }
+    assert_verified(data);
+}
+
 #[test]
 fn a_fork_is_its_parent_up_to_the_step_and_says_so_everywhere() {
     let (data, parent, _) = recorded("CartPole-v1");
