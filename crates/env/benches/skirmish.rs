@@ -8,7 +8,7 @@ fn main() {
     divan::main();
 }
 
-/// A lane that gives no orders, and begins anew where a game ends.
+/// A lane that gives no orders, and begins the next game where one ends.
 struct Table {
     block: Box<dyn BatchEnv>,
     obs: Vec<ColumnData>,

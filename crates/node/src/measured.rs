@@ -154,7 +154,7 @@ impl MeasuredSession {
             && let Ok(stats) = self.session.stats()
         {
             told.update((&stats).into(), figures);
-            told.play(self.session.plays(), figures);
+            told.set_plays(self.session.plays(), figures);
         }
     }
 

@@ -521,7 +521,7 @@ impl Rollout {
     }
 
     /// Returns whether it can go on elsewhere from where it stands. In other modes than SAME_STEP a lane may be between two episodes,
-    /// in a row that no lane that begins anew has. What a policy remembers of a lane comes again with the steps of its open episode.
+    /// in a row that no lane that begins anew has. Stepping the open episode again restores what a policy remembers of the lane.
     fn stands(&self) -> bool {
         self.engine.autoreset == AutoresetMode::SameStep
             && matches!(self.engine.schedule, SeedSchedule::PerEpisode { .. })

@@ -98,8 +98,8 @@ impl ReportedTally {
         self.plays.lock().clone()
     }
 
-    /// Says by which policy the session plays for its owner.
-    pub(crate) fn play(&self, plays: Option<PlaysReport>, figures: &NodeFigures) {
+    /// Sets the policy by which the session plays for its owner.
+    pub(crate) fn set_plays(&self, plays: Option<PlaysReport>, figures: &NodeFigures) {
         let mut known = self.plays.lock();
         if *known != plays {
             *known = plays;

@@ -18,7 +18,10 @@ DIALECTS = ("unreal", "godot", "mlagents")
 
 def _net(inputs: int, outputs: int, **more: np.ndarray) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(inputs)
-    layer = lambda inputs, outputs: rng.normal(0, 1, (outputs, inputs)).astype(np.float32)  # noqa: E731
+
+    def layer(inputs: int, outputs: int) -> np.ndarray:
+        return rng.normal(0, 1, (outputs, inputs)).astype(np.float32)
+
     return {
         "policy.0.weight": layer(inputs, 16),
         "policy.0.bias": layer(1, 16)[:, 0],

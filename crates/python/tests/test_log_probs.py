@@ -26,7 +26,10 @@ DRAWINGS = [
 
 def _net(inputs: int, outputs: int, **more: np.ndarray) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(outputs)
-    layer = lambda inputs, outputs: rng.normal(0, 1.4 / inputs**0.5, (outputs, inputs)).astype(np.float32)  # noqa: E731
+
+    def layer(inputs: int, outputs: int) -> np.ndarray:
+        return rng.normal(0, 1.4 / inputs**0.5, (outputs, inputs)).astype(np.float32)
+
     return {"policy.0.weight": layer(inputs, 16), "policy.1.weight": layer(16, outputs), **more}
 
 
@@ -42,7 +45,10 @@ def _played(env: str, net: dict[str, np.ndarray], drawing: dict[str, Any], **met
     policy = policy_of(net_file(net, **metadata), **drawing)
     with rollhouse.rollouts(env, 50, policy=policy, fragment=20, staleness=0, seed=3) as played:
         batch = played.next()
-    rows = lambda array: array.reshape(1000, -1)  # noqa: E731
+
+    def rows(array: np.ndarray) -> np.ndarray:
+        return array.reshape(1000, -1)
+
     masks = None if batch.masks is None else rows(batch.masks[:-1]) != 0
     return rows(batch.observations[:-1]), rows(batch.notes.get("drawn_action", batch.actions)), masks, rows(batch.log_probs)[:, 0]
 

@@ -147,7 +147,7 @@ impl Session {
         if left { SessionAction::Done(Ok(())) } else { self.resume(now) }
     }
 
-    /// Returns what a node is sent behind the past of the lanes, of which `new` begin anew.
+    /// Returns what a node is sent behind the past of the lanes. `new` are those that begin another episode.
     fn behind_past(&mut self, new: &[u32]) -> VecDeque<RequestBody> {
         let Some(Followed { policy, memory }) = &mut self.followed else { return VecDeque::new() };
         let memory = memory.as_mut().map(|memory| {

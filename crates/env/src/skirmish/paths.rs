@@ -44,7 +44,7 @@ impl Paths {
         &self.fields[place].steps
     }
 
-    /// Returns the place of a field that may be written anew.
+    /// Returns the place of a field that may be overwritten.
     fn place(&mut self) -> usize {
         if self.fields.len() < MAX_FIELDS {
             self.fields.push(Field { goal: Cell::default(), steps: Box::new([NO_WAY; CELLS]) });

@@ -150,7 +150,7 @@ impl Side {
         self.stats.income = self.stats.income.saturating_add(stored);
     }
 
-    /// Computes power, capacity and numbers of buildings anew, since a building came, went or was switched.
+    /// Recomputes power, capacity and numbers of buildings, since a building came, went or was switched.
     pub(crate) fn count_buildings(&mut self) {
         let (mut power, mut standing) = (Power::default(), [0; BUILDING_KINDS]);
         for (_, building) in self.buildings() {

@@ -1,7 +1,7 @@
 """Evaluations of the versions of a policy that a learner makes, played beside its rollouts.
 
     every k-th version --wait, at most WAITING--> played, one after the other --> scores
-                                                  \\-> failed: nothing more is played, and the learner is told once
+                                                  \\-> failed: nothing more is played, and the learner's next call raises why
 
 | thread | on close | on error |
 |---|---|---|
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rollhouse import _native
-from rollhouse.errors import ClusterError, EpisodeNotFoundError, ReplayError
+from rollhouse.errors import ClusterError, ReplayError
 from rollhouse.policies import Policy
 from rollhouse.recording import RecordingWarning
 from rollhouse.score import FRAGMENT, ONE_EPISODE, Score, first_episodes
@@ -160,7 +160,7 @@ class Evaluations:
         lane = int(np.nanargmax(score.returns))
         try:
             recorded = _recordings(envs)
-            best = _first_of(recorded, envs.recording.run, lane, int(score.lengths[lane]))
+            best = _native.episode_name(envs.recording.run, lane, 0)
             self._pin(recorded, best, float(score.returns[lane]))
         except (ClusterError, ReplayError, TimeoutError) as error:
             warnings.warn(f"the best episode of version {policy.version} is not pinned: {error}", RecordingWarning, stacklevel=1)
@@ -186,15 +186,6 @@ def _recordings(envs: Any) -> Replays:
         return replays.open(envs.recording.path)
     cluster.close_pool(envs.run, DEFAULT_TIMEOUT)
     return replays.open(cluster)
-
-
-def _first_of(recorded: Replays, run: str, lane: int, length: int) -> str:
-    """Returns the name of the first episode of a lane. Lanes of worker processes have an empty one before it, of the reset with which they began."""
-    names = [_native.episode_name(run, lane, number) for number in range(2)]
-    for name in names:
-        if name in recorded and recorded.find(name).length == length:
-            return name
-    raise EpisodeNotFoundError(f"neither {' nor '.join(names)} is recorded with {length} steps")
 
 
 WAITING = 4

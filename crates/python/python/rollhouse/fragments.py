@@ -322,7 +322,7 @@ def _in_workers(env: Any, lanes: int, **options: Any) -> HostedVectorEnv:
     from rollhouse.hosted import vectorize
 
     envs = vectorize([env] * lanes, **options)
-    envs.reset(seed=0)
+    envs._launch_rest()
     return envs
 
 
