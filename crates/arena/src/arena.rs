@@ -463,6 +463,16 @@ impl<'a> Frame<'a> {
         self.slot.obs.iter().map(|place| self.read(place)).collect()
     }
 
+    /// Returns all info columns.
+    pub fn info_columns(&self) -> Vec<ColumnRef<'a>> {
+        self.slot.infos.iter().map(|place| self.read(place)).collect()
+    }
+
+    /// Returns all columns of the last observations (SAME_STEP only).
+    pub fn final_obs_columns(&self) -> Vec<ColumnRef<'a>> {
+        self.slot.final_obs.iter().map(|place| self.read(place)).collect()
+    }
+
     /// Returns the rewards, one for each lane.
     pub fn rewards(&self) -> &'a [f64] {
         self.read(&self.slot.rewards).as_f64().unwrap_or(&[])

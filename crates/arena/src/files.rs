@@ -581,4 +581,4 @@ pub const MAX_NOTE_BYTES: usize = 4096;
 /// Place of a column in the host's memory.
 const HOST: u8 = 0;
 /// Number of roles that a column can have.
-const ROLES: usize = Role::StepColumn as usize + 1;
+const ROLES: usize = Role::GoneBy as usize + 1;

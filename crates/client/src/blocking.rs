@@ -9,7 +9,7 @@ use bytes::Bytes;
 use rollhouse_arena::Frame;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, EnvSpec, Outcome, RunId, StepColumns};
 use rollhouse_engine::{AttributeValue, LaneWords, Method, Received, Reset, SchemaAnswer, StatisticsAnswer};
-use rollhouse_engine::{Fragment, FragmentColumns, Image};
+use rollhouse_engine::{Fragment, FragmentColumns, Image, PaceAnswer, PaceControl};
 use rollhouse_wire::{
     Asks, AuditPage, AuditQuery, ClusterStatus, EnvList, NodeList, OpenPool, PolicyGiven, PolicyLags,
     PoolOpened, PoolStatus, SessionList, StoreRepaired,
@@ -390,6 +390,32 @@ impl Pool {
             Stepped::CarryOn => self.step_with(async |pool| pool.finish_step().await)?,
         }
         self.frame()
+    }
+
+    /// Returns the newest rows of live lanes at once: see [`AsyncPool::latest`].
+    ///
+    /// # Errors
+    /// See [`StepError`].
+    pub fn latest(&mut self) -> Result<Frame<'_>, StepError> {
+        self.step_with(async |pool| pool.latest().await.map(drop))?;
+        self.frame()
+    }
+
+    /// Puts actions into the queues of live lanes: see [`AsyncPool::act`].
+    ///
+    /// # Errors
+    /// See [`StepError`]; nothing is put anywhere then.
+    pub fn act(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<Frame<'_>, StepError> {
+        self.step_with(async |pool| pool.act(lanes, actions).await.map(drop))?;
+        self.frame()
+    }
+
+    /// Has something happen to the clocks of live lanes: see [`AsyncPool::control`].
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub fn control(&mut self, lanes: &[u32], control: &PaceControl) -> Result<Vec<PaceAnswer>, MethodError> {
+        self.ask_with(async |pool| pool.control(lanes, control).await)
     }
 
     /// Returns the newest frame.

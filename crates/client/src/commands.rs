@@ -293,7 +293,7 @@ impl AsyncPool {
         })
     }
 
-    fn check_nothing_outstanding(&self) -> Result<(), MethodError> {
+    pub(crate) fn check_nothing_outstanding(&self) -> Result<(), MethodError> {
         match self.first_done.as_ref().and_then(|books| books.first_outstanding()) {
             Some(lane) => Err(Rules::LaneOutstanding { lane }.into()),
             None => Ok(()),

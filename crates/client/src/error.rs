@@ -83,6 +83,12 @@ pub enum OpenError {
         /// The env's id.
         env: String,
     },
+    /// Live lanes cannot be resumed on another node, although the caller demands it.
+    #[error("on_loss: live lanes of `{env}` cannot be resumed, their world does not wait; report or raise their loss")]
+    LiveLanes {
+        /// The env's id.
+        env: String,
+    },
     /// The env was asked for as one that is declared deterministic, and is not opened as one.
     #[error(
         "deterministic: the nodes that have `{env}` do not know of such a declaration; they run an earlier version"

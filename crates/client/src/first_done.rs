@@ -146,7 +146,7 @@ impl AsyncPool {
         }
     }
 
-    fn refuse_send(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
+    pub(crate) fn refuse_send(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
         self.check_ready()?;
         let wanted = lanes.len() * self.kind.layout.action.elements();
         if actions.len() != wanted {

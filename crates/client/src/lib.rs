@@ -43,6 +43,7 @@ mod lockstep;
 mod log;
 mod network;
 mod numbering;
+mod paced;
 mod playing;
 mod policies;
 mod pool;

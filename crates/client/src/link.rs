@@ -50,6 +50,8 @@ pub(crate) struct Terms {
     pub(crate) max_columns: usize,
     /// Whether its lanes play by policies of their owner's.
     pub(crate) plays: bool,
+    /// Whether its lanes are live.
+    pub(crate) paced: bool,
     /// Whether the node that it was attached to last has such lanes.
     pub(crate) offers: bool,
 }
@@ -109,6 +111,9 @@ impl<S: SessionStream> Link<S> {
         match carrier.attach_stream(pool, grant, terms.max_columns).await {
             Ok((_, attached)) if terms.plays && !attached.plays => {
                 SessionEvent::AttachRefused(Refusal::new(RefusalCode::Unsupported, NO_POLICIES))
+            }
+            Ok((_, attached)) if terms.paced && !attached.paced => {
+                SessionEvent::AttachRefused(Refusal::new(RefusalCode::Unsupported, NO_PACE))
             }
             Ok((link, attached)) => {
                 (terms.transport, terms.offers, *self) =
@@ -358,6 +363,9 @@ impl BatchAnswer<'_> {
         }
     }
 }
+
+/// Why lanes of an earlier version do not tick.
+const NO_PACE: &str = "the node's version has no live lanes: it would have them wait for their owner";
 
 /// Why lanes of an earlier version do not play.
 const NO_POLICIES: &str = "the node's version has no lanes that play by a policy of their owner's";

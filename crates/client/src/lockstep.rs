@@ -181,7 +181,7 @@ impl AsyncPool {
 
     /// Waits for the answers of all sessions that were asked, and makes them the next frame; the pool is ready then. If
     /// nothing happened but that a node refused, the pool is as `ready` as it was before.
-    async fn answers(&mut self, deadline: Instant, ready: Readiness) -> Result<(), StepError> {
+    pub(crate) async fn answers(&mut self, deadline: Instant, ready: Readiness) -> Result<(), StepError> {
         if self.in_place
             && let Some(done) = self.answer_in_place(deadline, ready).await
         {

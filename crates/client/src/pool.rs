@@ -60,6 +60,7 @@ impl PoolRequest {
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),
+            pace: None,
             options: BTreeMap::new(),
             autoreset: AutoresetMode::default(),
             max_episode_steps: None,
@@ -79,7 +80,10 @@ impl PoolRequest {
         if declared && !can_resume(spec) {
             return Err(OpenError::NotDeclared { env: spec.id.clone() });
         }
+        let paced = self.settings.pace.is_some();
         match self.on_loss {
+            Some(OnLoss::Resume) if paced => Err(OpenError::LiveLanes { env: spec.id.clone() }),
+            None if paced => Ok(OnLoss::Report),
             Some(OnLoss::Resume) if !can_resume(spec) => {
                 Err(OpenError::CannotResume { env: spec.id.clone() })
             }
@@ -183,6 +187,10 @@ impl AsyncPool {
         timeout: Duration,
         transport: Transport,
     ) -> Result<Self, OpenError> {
+        let mut opened = opened;
+        if request.settings.pace.is_some() {
+            opened.spec = opened.spec.paced();
+        }
         let lanes =
             check_grants(&opened.sessions, request.lanes).map_err(|what| OpenError::Grants { what })?;
         let same_step = request.settings.autoreset == AutoresetMode::SameStep;

@@ -56,7 +56,8 @@ impl<C: Carrier> PoolSession<C> {
         let max_columns = layout.rows(rows, same_step)?.bytes;
         let shape = Shape::new(spec, autoreset, layout);
         let (plays, offers) = (false, false);
-        let terms = Terms { transport, refused_memory: None, shape, max_columns, plays, offers };
+        let paced = recipe.open.settings.pace.is_some();
+        let terms = Terms { transport, refused_memory: None, shape, max_columns, plays, paced, offers };
         // The id's low bits are random.
         let session = Session::new(Arc::clone(recipe), spec, grant, pool.as_u128() as u64);
         let (link, alarm) = (Link::default(), C::Alarm::default());

@@ -144,24 +144,15 @@ impl SessionQueue {
         if lanes.is_empty() {
             return None;
         }
-        let places = layout.actions(lanes.len(), true)?;
-        let mut buffer = ColumnBuffer::default();
-        buffer.resize(places.bytes);
-        buffer.bytes_mut().fill(0);
-        buffer.set_count(&places.count, lanes.len() as u32);
-        buffer.lanes_mut(&places.lanes).copy_from_slice(&lanes);
         let elements = layout.action.elements();
-        let mut column = buffer.column_mut(&places.actions, layout.action.dtype);
-        for (row, &lane) in lanes.iter().enumerate() {
-            let action =
-                self.actions.as_ref().slice(lane as usize * elements, (lane as usize + 1) * elements);
-            let copied = column.slice(row * elements, (row + 1) * elements).copy_from(action);
-            debug_assert!(copied, "both are columns of the session's actions");
-        }
+        let columns = columns_of(layout, &lanes, |row| {
+            let lane = lanes[row] as usize;
+            self.actions.as_ref().slice(lane * elements, (lane + 1) * elements)
+        })?;
         for waits in self.lanes.iter_mut().filter(|waits| **waits == LaneWaits::Request) {
             *waits = LaneWaits::Answer;
         }
-        let (columns, min) = (Bytes::copy_from_slice(buffer.bytes()), min.min(lanes.len()));
+        let min = min.min(lanes.len());
         self.asked = Some(SendRequest { lanes, columns, min, hastened: false, placed });
         self.asked.as_ref()
     }
@@ -226,6 +217,28 @@ impl SendRequest {
         let rows = rows.filter_map(|row| actions.get(row * size..(row + 1) * size));
         rows.flatten().copied().collect()
     }
+}
+
+/// Returns the columns of a request that names lanes of a session, with an action for each; `None` if they would be larger
+/// than a frame's.
+pub(crate) fn columns_of<'a>(
+    layout: &FrameLayout,
+    lanes: &[u32],
+    action: impl Fn(usize) -> ColumnRef<'a>,
+) -> Option<Bytes> {
+    let places = layout.actions(lanes.len(), true)?;
+    let mut buffer = ColumnBuffer::default();
+    buffer.resize(places.bytes);
+    buffer.bytes_mut().fill(0);
+    buffer.set_count(&places.count, lanes.len() as u32);
+    buffer.lanes_mut(&places.lanes).copy_from_slice(lanes);
+    let elements = layout.action.elements();
+    let mut column = buffer.column_mut(&places.actions, layout.action.dtype);
+    for row in 0..lanes.len() {
+        let copied = column.slice(row * elements, (row + 1) * elements).copy_from(action(row));
+        debug_assert!(copied, "both are columns of the session's actions");
+    }
+    Some(Bytes::copy_from_slice(buffer.bytes()))
 }
 
 /// Encodes how lanes are to be answered, as a sidecar.

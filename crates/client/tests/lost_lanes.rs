@@ -123,6 +123,7 @@ fn session() -> PoolSession<Nowhere> {
         env_kwargs: String::new(),
         deterministic: None,
         infos: Default::default(),
+        pace: None,
         options: BTreeMap::new(),
         autoreset: AutoresetMode::NextStep,
         max_episode_steps: None,

@@ -40,6 +40,7 @@ fn session(on_loss: OnLoss) -> Session {
         env_kwargs: String::new(),
         deterministic: None,
         infos: Default::default(),
+        pace: None,
         options: BTreeMap::new(),
         autoreset: AutoresetMode::NextStep,
         max_episode_steps: None,

@@ -226,6 +226,7 @@ mod tests {
                 env_kwargs: String::new(),
                 deterministic: None,
                 infos: Default::default(),
+                pace: None,
                 options: BTreeMap::new(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,

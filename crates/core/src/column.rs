@@ -95,6 +95,9 @@ pub enum Role {
     PolicyVersion,
     /// The column is what the env notes of a step, and is recorded as the step column of its path.
     StepColumn,
+    /// The column says what went by of a live lane since its owner was answered last. It is in the answers to owners of live
+    /// lanes alone, and behind all others.
+    GoneBy,
 }
 
 impl Role {

@@ -19,6 +19,8 @@ mod drawing;
 mod env_source;
 mod goal;
 mod hash;
+mod joining;
+mod lane_clock;
 mod lane_set;
 mod lifecycle;
 pub mod limits;
@@ -30,6 +32,7 @@ mod options;
 mod outcome;
 mod own_dtype;
 mod owned_bytes;
+mod pace;
 mod panic;
 mod parent;
 mod parts;
@@ -61,6 +64,8 @@ pub use drawing::{Drawing, ElementRange, Settling};
 pub use env_source::{EnvId, EnvKind, EnvSource, NoEnvKind, PythonLanes};
 pub use goal::Goal;
 pub use hash::StateHasher;
+pub use joining::{Joined, Joining};
+pub use lane_clock::{ClockEvent, LaneClock, MAX_PLANNING, MAX_TICKS, NotNow, Tick};
 pub use lane_set::{LANE_BIT, LaneSet, LaneSetIter};
 pub use lifecycle::{BackOff, IllegalTransition, LaneEvent, LaneState, RestartDecision};
 pub use method::{BadMethod, Call, MethodSpec};
@@ -70,6 +75,7 @@ pub use options::{Distribution, OptionError, OptionSpec, OptionValue, Options};
 pub use outcome::{Interruption, Outcome};
 pub use own_dtype::{BadOwnDType, OwnDType};
 pub use owned_bytes::OwnedBytes;
+pub use pace::{BadPace, Clock, Pace, UnknownClock};
 pub use panic::{contained, panic_message};
 pub use parent::Parent;
 pub use parts::InexactPart;
@@ -88,7 +94,8 @@ pub use shared_bound::{Beyond, SharedBound};
 pub use shares::{Claimant, OverShare, Portion, ShareBook, Shares};
 pub use space::{BoxSpace, CompositeSpace, DiscreteSpace, MaskError, ObservationSpace, Space};
 pub use spec::{
-    ACTION_TAKEN, Determinism, EnvSpec, GameResult, POLICY_VERSION, Reports, SamePath, UnknownResult, Verdict,
+    ACTION_TAKEN, DROPPED, Determinism, EnvSpec, GameResult, LATE, POLICY_VERSION, Reports, SamePath, TICKS,
+    UnknownResult, Verdict,
 };
 pub use step_columns::{StepColumn, StepColumns, StepColumnsError};
 pub use turns::Turns;

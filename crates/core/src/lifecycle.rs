@@ -5,6 +5,7 @@
 //! playing -> over -> playing                                              once per episode, counted per batch
 //! any -> backoff -> launching;  backoff -> failed;  over|playing -> cleanup -> idle
 //! loading -> paused <-> replaying;  paused|replaying -> over -> paused|replaying     a recorded episode
+//! playing <-> paused;  playing|paused -> planning -> playing;  standing while no owner is there     a live lane
 //! ```
 
 use std::time::Duration;
@@ -31,8 +32,12 @@ pub enum LaneState {
     Playing,
     /// An episode has ended and the next has not begun; a recorded one stands at its last step.
     Over,
-    /// A recorded episode stands at a step.
+    /// A recorded episode stands at a step; a live world stands still, as its owner wants.
     Paused,
+    /// A live world stands still while its owner plans, for a time that is set.
+    Planning,
+    /// A live world stands still: no owner is there.
+    Standing,
     /// A recorded episode goes on by itself, step by step.
     Replaying,
     /// The lane is being put away.
@@ -62,8 +67,12 @@ pub enum LaneEvent {
     RecordingLoaded,
     /// Its recorded episode is to go on by itself.
     Play,
-    /// Its recorded episode is to stand still.
+    /// Its recorded episode, or its live world, is to stand still.
     Pause,
+    /// Its live world is to go on.
+    Resume,
+    /// The owner of its live world plans.
+    Plan,
     /// The lane is no longer wanted.
     Stop,
     /// The lane has been put away.
@@ -88,7 +97,7 @@ pub struct IllegalTransition {
 
 impl LaneState {
     /// All states, in the order of their declaration.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Idle,
         Self::Launching,
         Self::Loading,
@@ -97,6 +106,8 @@ impl LaneState {
         Self::Playing,
         Self::Over,
         Self::Paused,
+        Self::Planning,
+        Self::Standing,
         Self::Replaying,
         Self::Cleanup,
         Self::BackOff,
@@ -117,7 +128,9 @@ impl LaneState {
             (S::Connecting, E::Connected) => S::Streaming,
             (S::Streaming | S::Over, E::EpisodeStarted) => S::Playing,
             (S::Playing | S::Paused | S::Replaying, E::EpisodeEnded) => S::Over,
-            (S::Loading, E::RecordingLoaded) | (S::Replaying | S::Over, E::Pause) => S::Paused,
+            (S::Loading, E::RecordingLoaded) | (S::Playing | S::Replaying | S::Over, E::Pause) => S::Paused,
+            (S::Paused | S::Planning, E::Resume) => S::Playing,
+            (S::Playing | S::Paused, E::Plan) => S::Planning,
             (S::Paused | S::Over, E::Play) => S::Replaying,
             (S::Playing | S::Over | S::Paused | S::Replaying, E::Stop) => S::Cleanup,
             (S::Cleanup, E::CleanedUp) => S::Idle,
@@ -149,6 +162,8 @@ impl LaneState {
             Self::Playing => "playing",
             Self::Over => "over",
             Self::Paused => "paused",
+            Self::Planning => "planning",
+            Self::Standing => "standing",
             Self::Replaying => "replaying",
             Self::Cleanup => "cleanup",
             Self::BackOff => "backoff",
@@ -212,7 +227,7 @@ const MAX_RESTARTS: usize = 5;
 mod tests {
     use super::*;
 
-    const EVENTS: [LaneEvent; 14] = [
+    const EVENTS: [LaneEvent; 16] = [
         LaneEvent::Start,
         LaneEvent::Launched,
         LaneEvent::Loaded,
@@ -222,6 +237,8 @@ mod tests {
         LaneEvent::RecordingLoaded,
         LaneEvent::Play,
         LaneEvent::Pause,
+        LaneEvent::Resume,
+        LaneEvent::Plan,
         LaneEvent::Stop,
         LaneEvent::CleanedUp,
         LaneEvent::Fail,
@@ -251,7 +268,7 @@ mod tests {
     fn exactly_the_transitions_of_the_table_are_allowed() {
         let allowed: usize =
             LaneState::ALL.iter().map(|s| EVENTS.iter().filter(|&&e| s.on(e).is_ok()).count()).sum();
-        assert_eq!(allowed, 29);
+        assert_eq!(allowed, 34);
         for event in EVENTS {
             let failed = LaneState::Failed;
             assert_eq!(failed.on(event), Err(IllegalTransition { from: failed, event }));
@@ -280,7 +297,6 @@ mod tests {
             assert_eq!(state, next);
         }
         assert!(S::Paused.on(E::EpisodeStarted).is_err(), "nothing is played in it");
-        assert!(S::Playing.on(E::Pause).is_err(), "and what is played does not pause");
     }
 
     #[test]

@@ -242,6 +242,17 @@ impl EnvSpec {
         self
     }
 
+    /// Returns the spec of the answers to owners of live lanes: with info channels of what went by.
+    #[must_use]
+    pub fn paced(mut self) -> Self {
+        let gone_by = |path: &str| ColumnSpec {
+            path: path.to_owned(),
+            ..column(&Space::discrete(1), Role::GoneBy, Vec::new())
+        };
+        self.info_channels.extend([TICKS, DROPPED, LATE].map(gone_by));
+        self
+    }
+
     /// Checks that there is at most one action mask, and that it has a boolean for each action.
     ///
     /// # Errors
@@ -345,6 +356,15 @@ pub struct Reports {
     /// Step columns that the env notes.
     pub step_columns: StepColumns,
 }
+
+/// Path of the info channel with the ticks that went by of a live lane.
+pub const TICKS: &str = "ticks";
+
+/// Path of the info channel with the actions of a live lane's owner that were not taken.
+pub const DROPPED: &str = "dropped";
+
+/// Path of the info channel with the ticks of a live lane that were due and not played.
+pub const LATE: &str = "late";
 
 /// Path of the info channel with the action that was taken.
 pub const ACTION_TAKEN: &str = "action_taken";

@@ -3,12 +3,15 @@
 //! A method is one struct with a [`Method`] impl and its name in [`dispatch`](crate::dispatch). Params and answers are
 //! encoded by the code that carries them: this crate hands types to a [`Dispatch`](crate::Dispatch).
 
+use std::time::Duration;
+
 use rollhouse_core::msgpack::Message;
 use serde::{Deserialize, Serialize};
 
 use crate::calls::{CallFault, CallRefused};
 use crate::engine::Engine;
 use crate::error::StepError;
+use crate::paced::PacedLanes;
 
 /// Method that can be called on lanes between two steps.
 pub trait Method: 'static {
@@ -54,6 +57,8 @@ pub enum Effect {
 pub struct CommandLanes<'a> {
     pub(crate) engine: &'a mut Engine,
     record: Option<&'a mut BeginRecording<'a>>,
+    /// The lanes' clocks, and the time by them, if the lanes are live.
+    paced: Option<(&'a mut PacedLanes, Duration)>,
 }
 
 /// Function that begins the recording of an engine's lanes.
@@ -62,13 +67,24 @@ pub type BeginRecording<'a> = dyn FnMut(&mut Engine) -> Result<(), CommandError>
 impl<'a> CommandLanes<'a> {
     /// Returns the lanes of an engine.
     pub fn of(engine: &'a mut Engine) -> Self {
-        Self { engine, record: None }
+        Self { engine, record: None, paced: None }
     }
 
     /// Returns the lanes of an engine that is not recording yet and will be: `record` is called before the first
     /// episode begins.
     pub fn recorded_by(engine: &'a mut Engine, record: &'a mut BeginRecording<'a>) -> Self {
-        Self { engine, record: Some(record) }
+        Self { engine, record: Some(record), paced: None }
+    }
+
+    /// Returns the lanes as live ones: with their clocks, and the time by them.
+    #[must_use]
+    pub fn paced_by(self, paced: Option<(&'a mut PacedLanes, Duration)>) -> Self {
+        Self { paced, ..self }
+    }
+
+    /// Returns the lanes' clocks, and the time by them, if the lanes are live.
+    pub(crate) fn paced(&mut self) -> Option<(&mut PacedLanes, Duration)> {
+        self.paced.as_mut().map(|(paced, now)| (&mut **paced, *now))
     }
 
     /// Returns whether the lanes' episodes are recorded, or will be. The options and states of recorded lanes stay as

@@ -36,6 +36,8 @@ struct Lane {
     began: u64,
     /// Number of the open episode, else of the next one.
     number: u64,
+    /// The last episode that ended.
+    last: Option<Finished>,
 }
 
 /// An episode that ended.
@@ -54,7 +56,7 @@ impl Episodes {
             target,
             row: 0,
             open: LaneSet::NONE,
-            lanes: [Lane { began: 0, number: 0 }; BLOCK_LANES],
+            lanes: [Lane { began: 0, number: 0, last: None }; BLOCK_LANES],
             ended: LaneSet::NONE,
             ended_in: 0,
             windows: [LaneSet::NONE; WINDOW],
@@ -77,6 +79,11 @@ impl Episodes {
     /// Returns the number of steps in the lane's open episode.
     pub(crate) const fn age(&self, lane: usize) -> u64 {
         self.row - self.lanes[lane].began
+    }
+
+    /// Returns the lane's last episode that ended.
+    pub(crate) const fn last(&self, lane: usize) -> Option<Finished> {
+        self.lanes[lane].last
     }
 
     /// Returns the sums of the rewards of open episodes, each at its lane's place; 0 where none is open.
@@ -127,11 +134,12 @@ impl Episodes {
     #[inline]
     pub(crate) fn finish(&mut self, lane: usize) -> Finished {
         let row = self.row;
-        let Lane { began, number } = self.lanes[lane];
-        self.lanes[lane] = Lane { began: row + 1, number: number.wrapping_add(1) };
-        self.windows[window_of(began)].remove(lane);
+        let Lane { began, number, .. } = self.lanes[lane];
         let total_reward = std::mem::take(&mut self.returns[lane]);
-        Finished { length: row - began, total_reward }
+        let last = Finished { length: row - began, total_reward };
+        self.lanes[lane] = Lane { began: row + 1, number: number.wrapping_add(1), last: Some(last) };
+        self.windows[window_of(began)].remove(lane);
+        last
     }
 
     /// Accounts for one row in which the lanes of `stepped` took a step and earned their `rewards`; those of others may be

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rollhouse_arena::ArenaError;
-use rollhouse_core::DType;
+use rollhouse_core::{DType, NotNow};
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
 use rollhouse_env::{BadAction, MakeError, RenderError, StateError};
 
@@ -67,6 +67,15 @@ pub enum StepError {
     NotReset,
     /// Lanes are to play, and follow no policy yet, which is the caller's fault.
     NoPolicy,
+    /// The lanes have no clock that could be stopped, which is the caller's fault.
+    NoPace,
+    /// A live lane cannot do that as it stands, which is the caller's fault.
+    NotNow {
+        /// The lane.
+        lane: usize,
+        /// Why not.
+        why: NotNow,
+    },
     /// A recording, a log or a past came after the first reset, or a log after options were set, which is the caller's fault.
     Begun,
     /// A seed was given although the engine's schedule seeds every episode, which is the caller's fault.
@@ -149,6 +158,8 @@ impl fmt::Display for StepError {
                 )
             }
             Self::NotReset => f.write_str("step before the first reset"),
+            Self::NoPace => f.write_str("the lanes have no pace: they wait for whoever steps them"),
+            Self::NotNow { lane, why } => write!(f, "lane {lane}: {why}"),
             Self::NoPolicy => {
                 f.write_str("the lanes follow no policy; give them one before they are to play")
             }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rollhouse_arena::{BlockRows, Patience};
+use rollhouse_arena::{BlockRows, Frame, Patience};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, LaneSet};
 
@@ -202,6 +202,66 @@ impl Received {
             reset: flags(&self.reset),
             lanes: order.iter().map(|&row| self.lanes[row]).collect(),
         }
+    }
+
+    /// Returns the rows of all lanes of a frame.
+    pub(crate) fn of_frame(frame: &Frame<'_>) -> Self {
+        let lanes = frame.reset().len();
+        let all = |columns: &[ColumnRef<'_>]| columns.iter().map(|&column| column.into()).collect();
+        Self {
+            lanes: (0..lanes as u32).collect(),
+            obs: all(&frame.obs_columns()),
+            infos: all(&frame.info_columns()),
+            final_obs: all(&frame.final_obs_columns()),
+            rewards: frame.rewards().to_vec(),
+            terminated: frame.terminated().to_vec(),
+            truncated: frame.truncated().to_vec(),
+            reset: frame.reset().to_vec(),
+        }
+    }
+
+    /// Puts row `from` of another result of the same batch in the place of row `to`.
+    pub(crate) fn copy_row(&mut self, to: usize, other: &Self, from: usize) {
+        let rows = (self.lanes.len().max(1), other.lanes.len().max(1));
+        let columns = |mine: &mut [ColumnData], theirs: &[ColumnData]| {
+            for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                let elements = mine.len() / rows.0;
+                let copied = mine.copy_row(to, theirs, from, elements);
+                debug_assert!(copied, "columns of one place have one type");
+            }
+        };
+        columns(&mut self.obs, &other.obs);
+        columns(&mut self.infos, &other.infos);
+        columns(&mut self.final_obs, &other.final_obs);
+        self.rewards[to] = other.rewards[from];
+        self.terminated[to] = other.terminated[from];
+        self.truncated[to] = other.truncated[from];
+        self.reset[to] = other.reset[from];
+    }
+
+    /// Returns the rows at those places, in that order.
+    pub(crate) fn picked(&self, places: &[u32]) -> Self {
+        let rows = self.lanes.len().max(1);
+        let places = || places.iter().map(|&place| place as usize);
+        let columns = |columns: &[ColumnData]| {
+            columns.iter().map(|column| pick(column.as_ref(), column.len() / rows, places())).collect()
+        };
+        let flags = |flags: &[u8]| places().map(|place| flags[place]).collect();
+        Self {
+            lanes: places().map(|place| self.lanes[place]).collect(),
+            obs: columns(&self.obs),
+            infos: columns(&self.infos),
+            final_obs: columns(&self.final_obs),
+            rewards: places().map(|place| self.rewards[place]).collect(),
+            terminated: flags(&self.terminated),
+            truncated: flags(&self.truncated),
+            reset: flags(&self.reset),
+        }
+    }
+
+    /// Forgets that a row ended or began an episode.
+    pub(crate) fn forget_flags(&mut self, row: usize) {
+        (self.terminated[row], self.truncated[row], self.reset[row]) = (0, 0, 0);
     }
 
     /// Adds the rows of another result of the same batch.

@@ -13,6 +13,8 @@ pub struct Glance {
     pub steps: u64,
     /// Sum of the episode's rewards so far.
     pub total_reward: f64,
+    /// Number of steps in the lane's last episode that ended, and the sum of its rewards; `None` before the first has.
+    pub last: Option<(u64, f64)>,
     /// Position of the lane's generator at the episode's reset. It is known of episodes that began after
     /// [`Engine::watch`](crate::Engine::watch) had named the lane.
     pub start: Start,

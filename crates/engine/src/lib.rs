@@ -49,6 +49,8 @@ mod methods;
 mod note_steps;
 mod noted;
 mod options;
+mod pace_lanes;
+mod paced;
 mod past;
 mod player;
 mod render;
@@ -77,6 +79,8 @@ pub use methods::{
 };
 pub use note_steps::{NoteParams, NoteSteps, NotedColumn};
 pub use options::{LaneOptions, OptionsError};
+pub use pace_lanes::{PaceAnswer, PaceControl, PaceLanes, PaceParams};
+pub use paced::{MAX_QUEUED_ACTIONS, PacedLanes, PostError};
 pub use past::{LogEvent, ResumeError};
 pub use player::{PlayError, Player};
 pub use render::{Render, RenderAnswer, RenderParams, UnpackError};

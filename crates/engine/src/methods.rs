@@ -11,6 +11,7 @@ use crate::call_lane::CallLane;
 use crate::command::{CommandError, CommandLanes, Effect, Method, Nothing};
 use crate::lane_words::AskWords;
 use crate::note_steps::NoteSteps;
+use crate::pace_lanes::PaceLanes;
 use crate::options::LaneOptions;
 use crate::render::Render;
 use crate::reset::Reset;
@@ -495,6 +496,7 @@ methods![
     CallLane,
     GetAttributes,
     NoteSteps,
+    PaceLanes,
     Render,
     ResetLanes,
     Schema,

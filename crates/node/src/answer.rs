@@ -44,7 +44,7 @@ impl Answer {
         self.fill_up();
         self.all(received);
         if final_obs {
-            received.final_obs.iter().for_each(|column| self.column(column.as_ref()));
+            self.last(received);
         }
     }
 
@@ -53,6 +53,11 @@ impl Answer {
         let columns = received.obs.iter().chain(&received.infos).map(|column| column.as_ref());
         let flags = [&received.terminated, &received.truncated, &received.reset].map(Vec::as_slice);
         self.rows(columns, &received.rewards, flags);
+    }
+
+    /// Appends the last observations of the rows.
+    pub(crate) fn last(&mut self, received: &Received) {
+        received.final_obs.iter().for_each(|column| self.column(column.as_ref()));
     }
 
     /// Appends what lanes have shown and done in some steps.

@@ -188,7 +188,8 @@ impl MeasuredSession {
         let mut patience = match sleeps {
             true if idle && self.costs.are_below(QUICK_COST) => QUICK_COST,
             true => Duration::ZERO,
-            false => TURN,
+            false if self.session.is_late() => TURN,
+            false => Duration::ZERO,
         };
         let mut until = None;
         for _ in 0..LOOKS {
@@ -243,6 +244,25 @@ impl MeasuredSession {
     pub(crate) fn hand_over_at(&self) -> Option<Instant> {
         let unhanded = self.unhanded.filter(|_| self.session.recording().is_some())?;
         Some(unhanded.at)
+    }
+
+    /// Returns when the session is to be looked after unless a request comes before; `None` if nothing waits for that.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        match (self.session.tick_at(), self.hand_over_at()) {
+            (Some(tick), Some(hand_over)) => Some(tick.min(hand_over)),
+            (tick, hand_over) => tick.or(hand_over),
+        }
+    }
+
+    /// Has live lanes tick that are due, and hands over what was recorded.
+    pub(crate) fn look_after(&mut self) {
+        // An engine that hangs says so to the next request.
+        if self.session.tick().unwrap_or(false) {
+            let now = Instant::now();
+            self.stale_since.get_or_insert(now);
+            self.unhanded = Some(Unhanded::new(now));
+        }
+        self.hand_over_if_idle();
     }
 
     /// Hands over what was recorded, if nothing was asked for long enough and the recorder follows.

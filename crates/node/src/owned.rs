@@ -11,6 +11,7 @@
 
 mod answers;
 mod memory;
+mod pacing;
 mod playing;
 mod recording;
 mod request;
@@ -46,6 +47,7 @@ use crate::live::{Camera, Live};
 use crate::plan::SessionPlan;
 
 use answers::LastAnswer;
+use pacing::Pacing;
 use playing::Played;
 use recording::Recording;
 use sending::{Sent, Wanted};
@@ -100,7 +102,9 @@ impl OwnedSession {
     pub fn make(plan: Arc<SessionPlan>, recorder: Option<Arc<Recorder>>) -> Result<Self, Refusal> {
         let engine = Engine::new(&plan.entry, plan.engine.clone(), None)
             .map_err(|error| Refusal::new(RefusalCode::BadRequest, with_causes(&error)))?;
-        let layout = FrameLayout::of(plan.entry.spec());
+        let spec = plan.entry.spec();
+        let layout = if plan.pace.is_some() { FrameLayout::of(&spec.clone().paced()) } else { FrameLayout::of(spec) };
+        let pacing = plan.pace.map(|pace| Box::new(Pacing::of(&plan, pace)));
         let recorder = recorder.filter(|_| plan.is_recorded());
         Ok(Self {
             plan,
@@ -111,7 +115,7 @@ impl OwnedSession {
             memory: None,
             generation: 0,
             answer: LastAnswer::default(),
-            sent: Sent::default(),
+            sent: Sent::of(pacing),
             played: None,
             begins: Begins::default(),
             astray: None,
@@ -222,6 +226,9 @@ impl OwnedSession {
         if let Some(refusal) = self.waits_for_disk() {
             return Ok(Some(self.refuse(header.number, &refusal)));
         }
+        if let Some(refusal) = self.refuse_paced(header.kind) {
+            return Ok(Some(self.refuse_and_tell(header.number, &refusal)));
+        }
         let done = match header.kind {
             FrameKind::Resume => {
                 let resumed = self.resume(header.number, &request.columns)?;
@@ -232,6 +239,7 @@ impl OwnedSession {
             FrameKind::Reset => self.reset(header.number, &request.sidecar)?,
             FrameKind::Step => self.step(header.number, &request.columns),
             FrameKind::Send => self.send(header.number, request)?,
+            FrameKind::Latest => self.latest(header.number, request)?.map(Some),
             FrameKind::Policy => self.follow(header.number, request)?.map(Some),
             FrameKind::Memory => self.recall(header.number, &request.columns)?.map(Some),
             FrameKind::Play => {
@@ -308,9 +316,10 @@ impl OwnedSession {
     }
 
     fn run_command(&mut self, command: Envelope) -> Envelope {
-        let Self { plan, engine, recording, .. } = self;
+        let Self { plan, engine, recording, sent, .. } = self;
+        let paced = sent.pacing.as_deref_mut().map(Pacing::clocks);
         if !recording.is_to_begin() {
-            return commands::run(CommandLanes::of(engine), command);
+            return commands::run(CommandLanes::of(engine).paced_by(paced), command);
         }
         let mut record = |engine: &mut Engine| {
             recording.begin(plan, engine).map_err(|refusal| CommandError::Recording {
@@ -318,7 +327,7 @@ impl OwnedSession {
                 retry_after_ms: refusal.retry_after_ms,
             })
         };
-        commands::run(CommandLanes::recorded_by(engine, &mut record), command)
+        commands::run(CommandLanes::recorded_by(engine, &mut record).paced_by(paced), command)
     }
 
     /// Returns what the session has done so far.
@@ -348,7 +357,10 @@ impl OwnedSession {
         if lanes.mask.iter().any(|&flag| flag > 1) {
             return Err(RequestFault::Reset);
         }
-        let mask = lanes.mask.iter().map(|&flag| flag == 1).collect();
+        let mask: Vec<bool> = lanes.mask.iter().map(|&flag| flag == 1).collect();
+        if let Some(pacing) = &mut self.sent.pacing {
+            pacing.begins(&mask);
+        }
         let unkept = !lanes.options.is_empty() && !lanes.kept;
         let reset = Reset { seeds: lanes.seeds, mask, options: lanes.options };
         let begun = self.begin_episodes(&reset, unkept);
@@ -386,6 +398,10 @@ impl OwnedSession {
             return Err(Refusal::new(RefusalCode::Internal, "the session's actions are larger than a frame"));
         };
         let actions = columns.column(&places.actions, self.layout.action.dtype);
+        if self.is_paced() {
+            let all: Vec<u32> = (0..self.lanes() as u32).collect();
+            return self.act(number, (&all, actions), None);
+        }
         let mut to = self.engine.actions().map_err(|error| refusal_of(&error))?;
         let copied = to.copy_from(actions);
         debug_assert!(copied, "the layout is that of the engine's columns");

@@ -40,6 +40,8 @@ pub(crate) struct OwnedHandle {
     pub(crate) incarnation: Incarnation,
     owner: Claimant,
     pub(crate) lanes: u32,
+    /// Whether the lanes are live.
+    pub(crate) paced: bool,
     /// Bytes of the columns of the largest request.
     pub(crate) max_columns: usize,
     /// What everyone sees of it; whoever waits for it or for its lanes sleeps on that.
@@ -69,6 +71,13 @@ pub(crate) struct Loan<'a> {
     back: Option<oneshot::Sender<Result<Box<MeasuredSession>, JobError>>>,
 }
 
+/// What has become of a request that waits for ticks.
+enum Ticked {
+    Answered(Bytes),
+    /// It waits for the next one, at that time.
+    Waits(Instant),
+}
+
 /// Why something was not done with a session.
 enum NotDone<G> {
     /// There is no place for it; what it was given comes back.
@@ -86,6 +95,7 @@ impl OwnedHandle {
         env: Arc<EnvFigures>,
     ) -> Self {
         let (lanes, live) = (session.lanes() as u32, Arc::clone(session.live()));
+        let paced = session.is_paced();
         let entry = Arc::clone(session.entry());
         let measured = MeasuredSession::new(session, Arc::clone(&env));
         Self {
@@ -93,6 +103,7 @@ impl OwnedHandle {
             incarnation,
             owner,
             lanes,
+            paced,
             max_columns,
             status,
             slot: Mutex::new(Slot::Here(Box::new(measured))),
@@ -118,6 +129,7 @@ impl OwnedHandle {
         self.status.take_over(attachment);
         let mut slot = self.slot.lock().await;
         let measured = slot.here().await?;
+        measured.session.attend();
         let logs = log && measured.session.keep_log();
         self.status.set_movable(logs);
         Ok((measured.session.last(), logs))
@@ -175,6 +187,16 @@ impl OwnedHandle {
         let mut changes = self.status.changes();
         loop {
             let hastened = self.status.is_hastened(attachment, header.number);
+            if let Some(until) = self.tick_here(slot, (header, hastened), figures)? {
+                match until {
+                    Ticked::Answered(answer) => return Ok(answer),
+                    Ticked::Waits(until) => sleep(slot, Some(until), &mut changes).await,
+                }
+                if self.status.token().is_cancelled() {
+                    return Err(Unanswered::Ended);
+                }
+                continue;
+            }
             let work = self.work(header, (hastened, executor.queued() == 0), Arc::clone(figures));
             let progress = match self.on_worker(slot, std::mem::take(request), executor, work).await {
                 Ok((given, progress)) => {
@@ -208,6 +230,27 @@ impl OwnedHandle {
                     }
                 }
             }
+        }
+    }
+
+    /// Goes on with a request that waits for ticks of live lanes, on this thread if they are short; `None` if they are not, or it
+    /// waits for something else.
+    fn tick_here(
+        &self,
+        slot: &mut Slot,
+        (header, hastened): (FrameHeader, bool),
+        figures: &Arc<NodeFigures>,
+    ) -> Result<Option<Ticked>, Unanswered> {
+        let Some(measured) = slot.at_hand() else { return Ok(None) };
+        let session = &measured.session;
+        if !(session.is_gathering() && session.is_paced() && !session.is_late() && measured.is_prompt()) {
+            return Ok(None);
+        }
+        let collect = |measured: &mut MeasuredSession| measured.collect(header.kind, (hastened, false), figures);
+        match slot.with(collect).map_err(Unanswered::Gone)? {
+            Progress::Answered(answer) => answer.map(|answer| Some(Ticked::Answered(answer))).map_err(Unanswered::Fault),
+            Progress::Waits(until) => Ok(Some(Ticked::Waits(until.unwrap_or_else(Instant::now)))),
+            Progress::Ended => Err(Unanswered::Ended),
         }
     }
 
@@ -352,17 +395,17 @@ impl OwnedHandle {
         }
     }
 
-    /// Returns when what was recorded is to be handed over unless a request comes before; `None` if nothing waits for that,
-    /// or another thread has the session and sees to it.
-    pub(crate) fn hand_over_at(&self) -> Option<Instant> {
-        self.slot.try_lock().ok()?.at_hand()?.hand_over_at()
+    /// Returns when the session is to be looked after unless a request comes before; `None` if nothing waits for that, or
+    /// another thread has the session and sees to it.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        self.slot.try_lock().ok()?.at_hand()?.due_at()
     }
 
-    /// Hands over what was recorded of a session that nobody steps just now: here if that is short, else on a worker.
-    /// Cancellation-safe.
-    pub(crate) async fn hand_over_if_idle(&self, executor: &Executor) {
+    /// Looks after a session that nobody steps just now: has live lanes tick, and hands over what was recorded. Here if that
+    /// is short, else on a worker. Cancellation-safe.
+    pub(crate) async fn look_after(&self, executor: &Executor) {
         let Ok(mut slot) = self.slot.try_lock() else { return };
-        let done = self.do_now(&mut slot, (), executor, |measured, ()| measured.hand_over_if_idle()).await;
+        let done = self.do_now(&mut slot, (), executor, |measured, ()| measured.look_after()).await;
         drop(slot);
         // If it is gone, whoever asks for it next gets the reason.
         if let Err(NotDone::Full(full)) = done {
@@ -436,6 +479,7 @@ impl Loan<'_> {
 /// thread is held. Cancellation-safe.
 async fn sleep(slot: &mut Slot, until: Option<Instant>, changes: &mut StatusChanges) {
     let (Slot::Here(measured), Some(until)) = (slot, until) else { return };
+    let is_late = measured.session.is_late();
     let watched = measured.session.descriptor().map(|lanes| {
         #[expect(
             deprecated,
@@ -443,7 +487,8 @@ async fn sleep(slot: &mut Slot, until: Option<Instant>, changes: &mut StatusChan
         )]
         AsyncFd::with_interest(lanes, Interest::READABLE)
     });
-    let until = if matches!(watched, Some(Ok(_))) { until } else { until.min(Instant::now() + TURN) };
+    let is_exact = matches!(watched, Some(Ok(_))) || !is_late;
+    let until = if is_exact { until } else { until.min(Instant::now() + TURN) };
     let readable = async {
         match &watched {
             Some(Ok(fd)) => drop(fd.readable().await),
@@ -605,6 +650,7 @@ mod tests {
                 env_kwargs: String::new(),
                 deterministic: None,
                 infos: Default::default(),
+                pace: None,
                 options: Default::default(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,

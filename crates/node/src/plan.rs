@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use rollhouse_core::{AutoresetMode, Claimant, Goal, Options, RecordRule, RunId, SeedSchedule, StepColumns};
+use rollhouse_core::{
+    AutoresetMode, Claimant, EnvSpec, Goal, Options, Pace, RecordRule, RunId, SeedSchedule, StepColumns,
+};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::ConnectWatch;
@@ -33,6 +35,8 @@ pub struct SessionPlan {
     frames_every: u64,
     /// The policy, the seed and the goal, if the session plays by itself.
     pub(crate) collect: Option<(Arc<dyn Model>, u64, Goal)>,
+    /// How the lanes' worlds tick, if they are live.
+    pub(crate) pace: Option<Pace>,
     /// Where such lanes stood elsewhere.
     resume: Option<Arc<Standing>>,
     /// Connecting of the lanes' workers.
@@ -70,6 +74,7 @@ impl SessionPlan {
         let options =
             Options::check(&entry.spec().options, &given).map_err(|error| bad(error.to_string()))?;
         let engine = engine_config(open, options);
+        let pace = pace_of(settings, entry.spec())?;
         let layout = FrameLayout::of(entry.spec());
         let same_step = engine.autoreset == AutoresetMode::SameStep;
         if layout.rows(engine.lanes, same_step).is_none() {
@@ -97,6 +102,7 @@ impl SessionPlan {
             step_columns,
             frames_every: settings.infos.frames_every,
             collect,
+            pace,
             resume: resume_of(open)?,
             connecting: ConnectWatch::default(),
             program: program.to_owned(),
@@ -235,6 +241,19 @@ fn check_infos(entry: &EnvEntry, settings: &LaneSettings) -> Result<(), Refusal>
         ));
     }
     Ok(())
+}
+
+/// Returns the pace of the lanes, checked.
+fn pace_of(settings: &LaneSettings, spec: &EnvSpec) -> Result<Option<Pace>, Refusal> {
+    let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
+    let Some(pace) = settings.pace else { return Ok(None) };
+    if settings.collect.is_some() {
+        return Err(bad("pace: the lanes play by themselves, and wait for nobody".to_owned()));
+    }
+    let pace = pace.check().map_err(|error| bad(format!("pace: {error}")))?;
+    let paths = spec.clone().paced().check_paths();
+    paths.map_err(|error| bad(format!("pace: {error}; live lanes have infos of these names")))?;
+    Ok(Some(pace))
 }
 
 fn record_rule(settings: &LaneSettings) -> Result<RecordRule, Refusal> {

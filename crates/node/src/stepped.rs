@@ -69,18 +69,23 @@ impl Stepped {
         matches!(self, Self::Owned(_))
     }
 
-    /// Returns when what was recorded is to be handed over unless a request comes before; `None` if nothing waits for that.
-    pub(crate) fn hand_over_at(&self) -> Option<Instant> {
+    /// Returns whether its lanes are live.
+    pub(crate) fn is_paced(&self) -> bool {
+        matches!(self, Self::Owned(owned) if owned.paced)
+    }
+
+    /// Returns when the session is to be looked after unless a request comes before; `None` if nothing waits for that.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
         match self {
-            Self::Owned(owned) => owned.hand_over_at(),
+            Self::Owned(owned) => owned.due_at(),
             Self::Replay(_) => None,
         }
     }
 
-    /// Hands over what was recorded. Not cancellation-safe: see [`OwnedHandle::hand_over_if_idle`].
-    pub(crate) async fn hand_over_if_idle(&self, executor: &Executor) {
+    /// Looks after a session between two requests. Not cancellation-safe: see [`OwnedHandle::look_after`].
+    pub(crate) async fn look_after(&self, executor: &Executor) {
         if let Self::Owned(owned) = self {
-            owned.hand_over_if_idle(executor).await;
+            owned.look_after(executor).await;
         }
     }
 

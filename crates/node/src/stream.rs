@@ -48,8 +48,10 @@ pub(crate) async fn serve(
     };
     // What was asked for is done.
     drop(span);
-    let (lanes, as_done) = (place.session.lanes(), place.session.is_of_lanes());
-    let attached = Attached { lanes, last: place.last, logs: place.logs, as_done, plays: as_done };
+    let (lanes, as_done, paced) =
+        (place.session.lanes(), place.session.is_of_lanes(), place.session.is_paced());
+    let plays = as_done && !paced;
+    let attached = Attached { lanes, last: place.last, logs: place.logs, as_done, plays, paced };
     if let Ok((reader, writer)) = responder.accept_frames(attached, place.session.max_columns()).await {
         let request = FrameRequest::default();
         let mut stream = Stream { place: &place, reader, writer, request, ahead: None };
@@ -128,15 +130,15 @@ impl Stream<'_> {
         let read = match hosting.eagerness.wait(read.as_mut()).await {
             Some(read) => read,
             None => loop {
-                let hand_over_at = self.place.session.hand_over_at();
-                let pause = hand_over_at.map(|at| tokio::time::sleep_until(at.into()));
+                let due_at = self.place.session.due_at();
+                let pause = due_at.map(|at| tokio::time::sleep_until(at.into()));
                 tokio::select! {
                     // A request that is here is asked for at once; whether the session still moves is seen there.
                     biased;
                     read = read.as_mut() => break read,
                     end = turned_away(self.place) => return Err(end),
-                    () = after(pause), if hand_over_at.is_some() => {
-                        self.place.session.hand_over_if_idle(&hosting.executor).await;
+                    () = after(pause), if due_at.is_some() => {
+                        self.place.session.look_after(&hosting.executor).await;
                     }
                 }
             },

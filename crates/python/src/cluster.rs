@@ -15,7 +15,7 @@ use rollhouse_client::{
     Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RemoteDisk, RequestError, Transport,
     run_named, trust_of,
 };
-use rollhouse_core::{AutoresetMode, Determinism, OptionValue, UnknownAutoreset};
+use rollhouse_core::{AutoresetMode, Determinism, OptionValue, Pace, UnknownAutoreset};
 use rollhouse_replay::LabelChange;
 use rollhouse_wire::{CertificateFiles, InfoSettings, Spread};
 use serde::{Deserialize, Serialize};
@@ -167,6 +167,7 @@ impl NativeCluster {
         let PoolOptions { copy, statistics, .. } = asked;
         let show_valid = ShowValid::of(&asked.show_valid)?;
         let raise_on_loss = asked.on_loss.as_deref().map(|on_loss| on_loss == "raise");
+        let is_live = asked.pace.is_some();
         let request = asked.request(id, options_of(py, options)?)?;
         let same_step = request.settings.autoreset == AutoresetMode::SameStep;
         let cluster = self.cluster(py)?;
@@ -174,7 +175,7 @@ impl NativeCluster {
         let pool = opened.map_err(|error| of_open(py, &error))?;
         let spec = pool.spec().clone();
         let deterministic = spec.determinism == Determinism::Deterministic;
-        let raise_on_loss = raise_on_loss.unwrap_or(!deterministic);
+        let raise_on_loss = raise_on_loss.unwrap_or(!deterministic || is_live);
         let rules = Rules { same_step, copy, show_valid, raise_on_loss, statistics };
         let dict = spec_dict(py, &spec)?;
         let convert = convert.call1((&dict,))?.unbind();
@@ -224,6 +225,8 @@ struct PoolOptions {
     copy: bool,
     show_valid: String,
     statistics: bool,
+    /// How the lanes' worlds tick, if they are live.
+    pace: Option<Pace>,
 }
 
 /// What is asked of a Python env.
@@ -254,6 +257,7 @@ impl PoolOptions {
         settings.max_episode_steps = self.max_episode_steps;
         settings.record = rule_of(&self.record)?;
         settings.step_columns = step_columns(self.step_columns)?;
+        settings.pace = self.pace;
         (request.labels, request.spread) = (self.labels, self.spread);
         request.transport = self.transport.as_deref().map(transport_of).transpose()?;
         let on_loss = |word: String| if word == "resume" { OnLoss::Resume } else { OnLoss::Report };

@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use rollhouse_core::LaneState;
-use rollhouse_engine::Reset;
+use rollhouse_engine::{PaceControl, Reset};
 
 use crate::actions::{column_data, put_actions};
 use crate::arrays::{KeepAlive, RowShape};
@@ -170,6 +170,38 @@ impl NativeLanes {
     /// Steps as `step` does, with views whether or not the env makes copies.
     fn step_views<'py>(&self, py: Python<'py>, actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
         self.step_as(py, actions, false)
+    }
+
+    /// Returns what `step` returns, of the newest rows of live lanes, without waiting for a tick.
+    fn latest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let mut state = self.lock(py)?;
+        let inner = state.inner(py)?;
+        py.detach(|| inner.latest()).map_err(|error| of_step(py, &error))?;
+        self.shown(py, state)
+    }
+
+    /// Puts actions into the queues of live lanes, and returns what `latest` returns.
+    fn act<'py>(
+        &self,
+        py: Python<'py>,
+        actions: &Bound<'py, PyAny>,
+        lanes: Vec<u32>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let converted = self.converted(actions, lanes.len())?;
+        let mut state = self.lock(py)?;
+        let actions = column_data(&converted, self.action.dtype)?;
+        let inner = state.inner(py)?;
+        py.detach(|| inner.act(&lanes, actions.as_ref())).map_err(|error| of_step(py, &error))?;
+        self.shown(py, state)
+    }
+
+    /// Has something happen to the clocks of live lanes, of all if `lanes` is empty, and returns the words for their states.
+    fn pace(&self, py: Python<'_>, lanes: Vec<u32>, control: &str, number: u64) -> PyResult<Vec<String>> {
+        let control = control_of(control, number)?;
+        let mut state = self.lock(py)?;
+        let inner = state.inner(py)?;
+        let answers = py.detach(|| inner.control(&lanes, &control)).map_err(|error| of_method(py, &error))?;
+        Ok(answers.into_iter().flat_map(|answer| answer.states).collect())
     }
 
     /// Sends actions for some lanes.
@@ -448,6 +480,17 @@ impl NativeLanes {
         state.result(py, self, copy, &newly_lost)
     }
 
+    /// Returns the newest frame as `step` does.
+    fn shown<'py>(
+        &self,
+        py: Python<'py>,
+        mut state: MutexGuard<'_, LanesState>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        state.look_for_moves(&self.attended.news);
+        let newly_lost = state.look_for_losses(py, self)?;
+        state.result(py, self, self.rules.copy, &newly_lost)
+    }
+
     /// Reports the news to Python. What that raises is the caller's, whose lanes have not moved.
     #[cold]
     fn report_news(&self, py: Python<'_>) -> PyResult<()> {
@@ -493,4 +536,17 @@ impl Drop for NativeLanes {
         }
         let _finished = recording.map(Recording::finish);
     }
+}
+
+/// Returns what happens to clocks by that word; some take a number of ticks or milliseconds.
+fn control_of(word: &str, number: u64) -> PyResult<PaceControl> {
+    Ok(match word {
+        "look" => PaceControl::Look,
+        "pause" => PaceControl::Pause,
+        "resume" => PaceControl::Resume,
+        "tick" => PaceControl::Tick(u32::try_from(number).unwrap_or(u32::MAX)),
+        "plan" => PaceControl::Plan(number),
+        "end_plan" => PaceControl::EndPlan,
+        _ => return Err(PyValueError::new_err(format!("`{word}` is nothing that happens to a clock"))),
+    })
 }

@@ -89,7 +89,7 @@ impl Channel {
         let mut bits = 0..;
         let channel = |column: &ColumnSpec| {
             let there = match column.role {
-                Role::ActionMask | Role::RemarkMask => None,
+                Role::ActionMask | Role::RemarkMask | Role::GoneBy => None,
                 _ => says_there.zip(bits.next()),
             };
             let keys = if there.is_some() { keys_of(&column.path) } else { vec![column.path.clone()] };

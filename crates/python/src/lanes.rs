@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_client::{Pool, RequestError, StepError, Transport};
+use rollhouse_client::{MethodError, Pool, RequestError, StepError, Transport};
 use rollhouse_core::{ColumnMut, ColumnRef, Outcome};
-use rollhouse_engine::{Engine, Frame, Received, Reset, StepError as Refused};
+use rollhouse_engine::{Engine, Frame, PaceAnswer, PaceControl, Received, Reset, StepError as Refused};
 use rollhouse_host::OwnWorkers;
 
 /// An engine or a pool. Both have the same rules; errors that only a pool can meet are its own.
@@ -137,6 +137,34 @@ impl Lanes {
         match self {
             Self::Engine(engine, _) => Ok(engine.step().map(drop)?),
             Self::Pool(pool) => pool.step().map(drop),
+        }
+    }
+
+    /// Fetches the newest rows of live lanes.
+    pub(crate) fn latest(&mut self) -> Result<(), StepError> {
+        match self {
+            Self::Engine(..) => Err(Refused::NoPace.into()),
+            Self::Pool(pool) => pool.latest().map(drop),
+        }
+    }
+
+    /// Puts actions into the queues of live lanes.
+    pub(crate) fn act(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
+        match self {
+            Self::Engine(..) => Err(Refused::NoPace.into()),
+            Self::Pool(pool) => pool.act(lanes, actions).map(drop),
+        }
+    }
+
+    /// Has something happen to the clocks of live lanes.
+    pub(crate) fn control(
+        &mut self,
+        lanes: &[u32],
+        control: &PaceControl,
+    ) -> Result<Vec<PaceAnswer>, MethodError> {
+        match self {
+            Self::Engine(..) => Err(Refused::NoPace.into()),
+            Self::Pool(pool) => pool.control(lanes, control),
         }
     }
 

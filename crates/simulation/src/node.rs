@@ -450,7 +450,7 @@ impl Node {
         ctx.ledger.placements.attached(hosted.session, hosted.incarnation, stream);
         let logs = attach.log && hosted.owned.keep_log();
         let (lanes, last) = (hosted.lanes(), hosted.owned.last());
-        let attached = Attached { lanes, last, logs, as_done: true, plays: false };
+        let attached = Attached { lanes, last, logs, as_done: true, plays: false, paced: false };
         let turn = hosted.turn;
         let sent_away =
             |stream: &Stream| stream.hosted == handle && turn.admit(stream.number) == Err(TurnOver::Replaced);

@@ -20,6 +20,7 @@ pub(crate) fn a_pool(owner: &str, ctx: &mut Context<'_>) -> OpenPool {
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),
+            pace: None,
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: Some(9),

@@ -220,6 +220,7 @@ fn open() -> OpenSession {
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),
+            pace: None,
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -41,6 +41,9 @@ pub enum FrameKind {
     /// Owner: have the session's policy go on with what another node's has remembered of the lanes. The columns are those of
     /// [`FrameLayout::memory`](crate::FrameLayout::memory). Answer: `Resumed`.
     Memory = 8,
+    /// Owner: answer with the newest rows of live lanes at once, which takes nothing away from later answers. With columns,
+    /// as of a `Send`, it first puts actions into the lanes' queues. Answer: `Batch`.
+    Latest = 9,
     /// Node: the rows of all lanes.
     Batch = 17,
     /// Node: the rows of some lanes, their count and numbers first.
@@ -113,6 +116,7 @@ impl FrameHeader {
             6 => FrameKind::Play,
             7 => FrameKind::Policy,
             8 => FrameKind::Memory,
+            9 => FrameKind::Latest,
             17 => FrameKind::Batch,
             18 => FrameKind::Rows,
             19 => FrameKind::Refused,

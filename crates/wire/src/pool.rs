@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{
-    AutoresetMode, ColumnSpec, EnvId, EnvSpec, Goal, OptionValue, RecordRule, RunId, SeedSchedule,
+    AutoresetMode, ColumnSpec, EnvId, EnvSpec, Goal, OptionValue, Pace, RecordRule, RunId, SeedSchedule,
     StepColumns, bounded_list,
 };
 use rollhouse_policy::Sampling;
@@ -53,6 +53,9 @@ pub struct LaneSettings {
     /// What is to be had of the infos and pictures of envs that nodes learn.
     #[serde(default, skip_serializing_if = "InfoSettings::is_default")]
     pub infos: InfoSettings,
+    /// If present, the lanes are live: their worlds tick by it, whatever their owner does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
 }
 
 /// What is to be had of the infos and pictures of envs that nodes learn.

@@ -95,6 +95,9 @@ pub struct Attached {
     /// Whether its lanes may be sent a policy and play by it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub plays: bool,
+    /// Whether its lanes are live: they tick by the pace that was asked for.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub paced: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]

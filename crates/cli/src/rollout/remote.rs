@@ -137,6 +137,7 @@ fn request(pool: RunId, args: &RolloutArgs, collect: Collect) -> OpenPool {
         replay: None,
         step_columns: StepColumns::default(),
         infos: Default::default(),
+        pace: None,
     };
     let lanes = u32::try_from(args.lanes).unwrap_or(u32::MAX);
     OpenPool { pool, lanes, settings, labels: Default::default(), spread: Spread::Even }

@@ -325,6 +325,7 @@ impl Shared {
             logs: false,
             as_done: false,
             plays: false,
+            paced: false,
         });
         let Some(attached) = known.filter(|_| attach.secret == Secret::from_bytes([7; 16])) else {
             let ended = lock(&self.gone).get(&attach.index).copied();

@@ -34,6 +34,7 @@ impl Store {
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),
+            pace: None,
             options,
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: Some(info.run.max_episode_steps.unwrap_or(0)),

@@ -29,6 +29,7 @@ pub(crate) fn open_pool(lanes: u32) -> OpenPool {
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),
+            pace: None,
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -369,6 +369,7 @@ pub fn pool_of(owner: &str, lanes: u32) -> OpenPool {
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),
+            pace: None,
             options: BTreeMap::new(),
             autoreset: rollhouse_core::AutoresetMode::NextStep,
             max_episode_steps: None,

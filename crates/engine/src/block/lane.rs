@@ -269,6 +269,7 @@ impl Block {
             number: if open { next.wrapping_sub(1) } else { next },
             steps: if open { self.episodes.age(lane) } else { 0 },
             total_reward: if open { self.episodes.returns()[lane] } else { 0.0 },
+            last: self.episodes.last(lane).map(|last| (last.length, last.total_reward)),
             start: self.starts.of[lane],
             position: None,
             state: None,

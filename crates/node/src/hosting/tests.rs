@@ -30,6 +30,7 @@ pub(crate) fn open(env: &str) -> OpenSession {
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),
+            pace: None,
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -230,9 +230,50 @@ fn tape_of(engine: &mut Engine, filmed: &Filmed) -> Option<Tape> {
     Some(Tape::new(glance.number, Begin::Step(Box::new(begin)), &form))
 }
 
+/// The episode whose row a frame shows.
+struct Episode {
+    number: u64,
+    steps: u64,
+    total_reward: f64,
+    ended: (bool, bool),
+}
+
+impl Episode {
+    fn of_tape(tape: &Tape) -> Self {
+        Self {
+            number: tape.number(),
+            steps: tape.steps(),
+            total_reward: tape.total_reward(),
+            ended: tape.ended(),
+        }
+    }
+
+    /// Of a lane without a tape: where none is under way, its row is the last one of the episode before.
+    fn of_glance(glance: &Glance, ended: (bool, bool)) -> Self {
+        match glance.last {
+            Some((steps, total_reward)) if !glance.open => {
+                Self { number: glance.number.wrapping_sub(1), steps, total_reward, ended }
+            }
+            _ => Self {
+                number: glance.number,
+                steps: glance.steps,
+                total_reward: glance.total_reward,
+                ended: (false, false),
+            },
+        }
+    }
+}
+
+/// Returns whether the lane's last step terminated and whether it truncated its episode.
+fn ends_of(engine: &mut Engine, lane: usize) -> (bool, bool) {
+    let frame = engine.frame();
+    frame.map_or((false, false), |frame| (frame.terminated()[lane] == 1, frame.truncated()[lane] == 1))
+}
+
 fn frame_of(engine: &mut Engine, filmed: &mut Filmed, picture: bool, moves: u64) -> Option<LaneFrame> {
     let (obs, infos) = row_of(engine, filmed)?;
     let glance = engine.glance(filmed.lane).ok()?;
+    let ended = if engine.outstanding() > 0 { (false, false) } else { ends_of(engine, filmed.lane) };
     let keeps_rows = filmed.tape.as_ref().is_some_and(|tape| tape.rows().is_some());
     let picture = if picture && keeps_rows { picture_of(engine, filmed.lane) } else { None };
     if let (Some(tape), Some(picture)) = (&mut filmed.tape, &picture) {
@@ -243,15 +284,18 @@ fn frame_of(engine: &mut Engine, filmed: &mut Filmed, picture: bool, moves: u64)
         let elements = engine.entry().spec().action_column().elements();
         actions.as_ref().slice(actions.len() - elements, actions.len()).bytes().to_vec()
     });
-    let (terminated, truncated) = tape.map_or((false, false), Tape::ended);
+    let shown = match tape {
+        Some(tape) => Episode::of_tape(tape),
+        None => Episode::of_glance(&glance, ended),
+    };
     Some(LaneFrame {
         serial: 0,
-        episode: tape.map_or(glance.number, Tape::number),
-        step: tape.map_or(glance.steps, Tape::steps),
-        total_reward: tape.map_or(glance.total_reward, Tape::total_reward),
+        episode: shown.number,
+        step: shown.steps,
+        total_reward: shown.total_reward,
         reward: tape.map_or(0.0, Tape::reward),
-        terminated,
-        truncated,
+        terminated: shown.ended.0,
+        truncated: shown.ended.1,
         action: action.unwrap_or_default(),
         picture: picture
             .filter(|picture| picture.len() + obs.len() <= MAX_WATCHED_ROW_BYTES)
@@ -368,6 +412,26 @@ mod tests {
                 "step {at}: {snapshot:?}"
             );
         }
+    }
+
+    /// Symptom: a watcher saw step 0 of an episode with an observation of step 14. Cause: who came between two episodes
+    /// was shown the last row of the one and the number of the other. Fix: the row is shown as what it is.
+    #[test]
+    fn who_comes_between_two_episodes_sees_the_last_row_of_the_first() {
+        let mut engine = engine();
+        let mut steps = 0;
+        while engine.glance(1).unwrap().open {
+            step(&mut engine, 1);
+            steps += 1;
+        }
+        let (live, mut camera) = (Arc::new(Live::default()), Camera::default());
+        let _following = live.follow(1, &Claimant::owner("ada")).unwrap();
+        live.lanes.lock().by_lane.get_mut(&1).unwrap().wants_frame = true;
+        live.calls.fetch_or(super::super::WANTED, std::sync::atomic::Ordering::Relaxed);
+        camera.attend(&mut engine, &live);
+        let (frame, _) = live.lanes.lock().by_lane[&1].frame.after(0).unwrap();
+        assert_eq!((frame.episode, frame.step, frame.total_reward), (0, steps, steps as f64));
+        assert!(frame.terminated && !frame.truncated && frame.action.is_empty());
     }
 
     #[test]

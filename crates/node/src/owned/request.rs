@@ -126,7 +126,7 @@ pub(crate) fn check_header(
     let (fits, wanted) = match header.kind {
         FrameKind::Reset => (given == 0, 0),
         FrameKind::Step => (given == bytes(false), bytes(false)),
-        FrameKind::Send => (given <= bytes(true), bytes(true)),
+        FrameKind::Send | FrameKind::Latest => (given <= bytes(true), bytes(true)),
         FrameKind::Resume => (given <= MAX_PAST_BYTES, MAX_PAST_BYTES),
         FrameKind::Play => (given == 0, 0),
         FrameKind::Policy => (given <= MAX_POLICY_BYTES, MAX_POLICY_BYTES),

@@ -15,7 +15,7 @@ impl OwnedSession {
     pub fn keep_log(&mut self) -> bool {
         let fits = self.lanes() <= MAX_LOGGED_LANES;
         // Refused once lanes were reset: what they began is not known any more.
-        self.engine.keeps_log() || fits && self.engine.keep_log().is_ok()
+        !self.is_paced() && (self.engine.keeps_log() || fits && self.engine.keep_log().is_ok())
     }
 
     /// Returns whether answers say what a log needs.

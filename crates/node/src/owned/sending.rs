@@ -16,6 +16,7 @@ use rollhouse_core::{ColumnData, ColumnRef};
 use rollhouse_engine::{Received, StepError};
 use rollhouse_wire::{ColumnBuffer, Refusal, SendLanes, control};
 
+use super::pacing::Pacing;
 use super::playing::Play;
 use super::{FrameRequest, OwnedSession, RequestFault, refusal_of};
 
@@ -26,6 +27,14 @@ pub(super) struct Sent {
     gathering: Option<Gathering>,
     /// Actions of the lanes under way, in a column of all lanes; `None` if none ever was between two requests.
     actions: Option<ColumnData>,
+    /// The lanes' clocks, if they are live.
+    pub(super) pacing: Option<Box<Pacing>>,
+}
+
+impl Sent {
+    pub(super) fn of(pacing: Option<Box<Pacing>>) -> Self {
+        Self { pacing, ..Self::default() }
+    }
 }
 
 /// A request that waits for lanes.
@@ -46,12 +55,17 @@ pub(super) enum Wanted {
     Reset { unkept: bool },
     /// All, which play by the session's policy.
     Play(Play),
+    /// Ticks of live lanes: of at least so many of those that the request names, of all if it names none.
+    Ticks {
+        /// Number of lanes.
+        min: Option<usize>,
+    },
 }
 
 /// Lanes that a request names, and their actions.
-struct Named<'a> {
-    lanes: &'a [u32],
-    actions: ColumnRef<'a>,
+pub(super) struct Named<'a> {
+    pub(super) lanes: &'a [u32],
+    pub(super) actions: ColumnRef<'a>,
 }
 
 impl OwnedSession {
@@ -65,6 +79,9 @@ impl OwnedSession {
         let all = request.sidecar.is_empty();
         let min = if all { Ok(SendLanes { min: u32::MAX }) } else { control::decode(&request.sidecar) };
         let SendLanes { min } = min.map_err(|_| RequestFault::Send)?;
+        if self.is_paced() {
+            return Ok(self.act(number, (lanes, actions), Some(min as usize)));
+        }
         if let Err(refusal) = self.post(lanes, actions) {
             return Ok(Err(refusal));
         }
@@ -83,8 +100,9 @@ impl OwnedSession {
     /// or, if it is `hastened`, with those that were sent and are done by now; `None` while it waits.
     pub fn gather(&mut self, patience: Duration, hastened: bool) -> Option<Bytes> {
         let Gathering { number, wanted } = self.sent.gathering.as_mut()?;
-        if let (Wanted::Some(min), true) = (wanted, hastened) {
-            *min = 0;
+        match wanted {
+            Wanted::Some(min) | Wanted::Ticks { min: Some(min) } if hastened => *min = 0,
+            _ => {}
         }
         let number = *number;
         match self.take_done(patience) {
@@ -124,7 +142,8 @@ impl OwnedSession {
             self.engine.restart_lost().ok()?;
         }
         let now = Instant::now();
-        let at = self.engine.arm(now).ok()?.unwrap_or(now + LONGEST_SLEEP);
+        let tick = self.tick_at().unwrap_or(now + LONGEST_SLEEP);
+        let at = self.engine.arm(now).ok()?.unwrap_or(now + LONGEST_SLEEP).min(tick);
         Some(at).filter(|&at| at > now)
     }
 
@@ -135,6 +154,7 @@ impl OwnedSession {
             Wanted::Some(min) => self.rows_done(number, min, patience),
             Wanted::Step | Wanted::Reset { .. } => self.frame_done(number, wanted, patience),
             Wanted::Play(play) => self.play_on(number, play, patience),
+            Wanted::Ticks { min } => self.ticks_done(number, min),
         };
         if !matches!(done, Ok(None)) {
             self.sent.gathering = None;
@@ -170,6 +190,9 @@ impl OwnedSession {
             self.show_change();
         } else {
             self.show_step();
+        }
+        if self.is_paced() {
+            return self.paced_reset(number).map(Some);
         }
         self.frame_answer(number).map(Some)
     }
@@ -230,7 +253,7 @@ impl OwnedSession {
     }
 
     /// Reads the lanes that a request names.
-    fn named<'a>(&self, columns: &'a ColumnBuffer) -> Result<Named<'a>, RequestFault> {
+    pub(super) fn named<'a>(&self, columns: &'a ColumnBuffer) -> Result<Named<'a>, RequestFault> {
         let lanes = self.lanes();
         let given = columns.count().unwrap_or(0);
         let fault = RequestFault::Lanes { given, lanes };

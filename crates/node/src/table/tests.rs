@@ -32,6 +32,7 @@ fn open(index: u32, counter: u64, lanes: u32) -> OpenSession {
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),
+            pace: None,
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -375,6 +375,7 @@ pub fn session_of(owner: &str, pool: u128, env: &str, lanes: u32) -> OpenSession
             env_kwargs: String::new(),
             deterministic: None,
             infos: Default::default(),
+            pace: None,
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

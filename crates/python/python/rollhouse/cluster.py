@@ -30,6 +30,7 @@ from rollhouse.native_env import (
     make_space,
     render_metadata,
 )
+from rollhouse.paced import LiveLanes
 from rollhouse.policies import Policy, is_of_cluster, policy_of
 from rollhouse.pool_options import PoolOptions, Transport
 from rollhouse.recording import Recording, figures_of_pool
@@ -113,6 +114,7 @@ class Cluster:
         record_frames: int | None = None,
         leave_out: Sequence[str] = (),
         lane_options: Sequence[Mapping[str, Any]] | None = None,
+        pace: float | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> ClusterVectorEnv:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
@@ -147,6 +149,10 @@ class Cluster:
                 nodes do not host.
             lane_options: One dict of options per lane, over ``options``. Lanes get them with the first reset, whose own options
                 go first.
+            pace: Live lanes: ticks a second, ``25``, of a world that ticks whatever its owner does. A step is answered with the row
+                of the next tick that takes its action, ``infos["ticks"]`` ticks after the last answer, their rewards added up. Or
+                ``{"hz": 25, "clock": "agent"}`` for a world that is frozen while its owner thinks, and ``"charged"`` for one in which
+                the time of thinking is played first. Over QUIC; lost with their node.
             **options: Options of the env itself by name, or a dict of them as ``options``; the same for all lanes, or
                 distributions of which each episode draws, as in ``rollhouse.make_vec``. Of a Python env also its arguments
                 by name, as in ``env_kwargs``.
@@ -317,7 +323,7 @@ class Cluster:
         return f"rollhouse.Cluster({self.url!r})"
 
 
-class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
+class ClusterVectorEnv(NativeVectorEnv, LiveLanes, gymnasium.vector.VectorEnv):
     """N lanes of an env on the nodes of a cluster, as one batch. ``Cluster.make_vec`` makes them.
 
     Lanes on a node of this machine are stepped through memory that both processes have mapped (``transport``); with
@@ -369,7 +375,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             metadata=render_metadata(id, renders),
             info_layout=pool.info_layout,
             valid=pool.valid,
-            on_loss=pool.on_loss or ("resume" if spec["deterministic"] else "raise"),
+            on_loss=pool.on_loss or ("resume" if spec["deterministic"] and pool.pace is None else "raise"),
             render_mode=pool.render_mode,
             statistics=pool.statistics,
         )

@@ -19,6 +19,7 @@ from rollhouse.hosted.together_lanes import Together
 from rollhouse.leaving_out import ARGUMENT
 from rollhouse.lookup import is_learned, is_vector
 from rollhouse.native_env import NAMESPACE, lane_options_of, merged_options, option_of, plain, positive, render_size_of
+from rollhouse.paced import pace_of
 from rollhouse.record_rule import record_rule
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
 from rollhouse.vector import InfoLayout, Mode, ShowValid, parse_autoreset_mode, show_valid
@@ -63,6 +64,7 @@ class PoolOptions:
     record_frames: int | None
     leave_out: Sequence[str]
     lane_options: Sequence[Mapping[str, Any]] | None
+    pace: int | float | Mapping[str, Any] | None
     options: Mapping[str, Any]
 
     def __post_init__(self) -> None:
@@ -78,6 +80,9 @@ class PoolOptions:
             self.together.check_limit(self.max_episode_steps)
         self._take_options()
         self.env_kwargs = self._arguments()
+        self.world_pace = pace_of(self.pace)
+        if self.world_pace is not None and self.statistics:
+            raise ValueError("statistics=True counts steps of lanes that wait; live lanes have none")
         self._check_recording()
         self.size = render_size_of(self.render_mode, self.render_size)
         self.columns = StepColumns(self.step_columns)
@@ -145,6 +150,7 @@ class PoolOptions:
             "copy": self.copy,
             "show_valid": show_valid(self.info_layout, self.valid),
             "statistics": self.statistics,
+            "pace": self.world_pace,
         }
         return json.dumps(asked, default=plain)
 

@@ -154,18 +154,18 @@ pub(super) fn answers() -> Vec<Sample> {
         answer("answer-ship", Shipped::Durable),
         answer("answer-open_session", SessionOpened { spec: spec(), lease_ms: 30_000, replay: false }),
         answer("answer-close_session", end),
-        answer("answer-attach", Attached { lanes: 32, last: 41, logs: false, as_done: false, plays: false }),
+        answer("answer-attach", Attached { lanes: 32, last: 41, logs: false, as_done: false, plays: false, paced: false }),
         answer(
             "answer-attach-as_done",
-            Attached { lanes: 32, last: 0, logs: true, as_done: true, plays: false },
+            Attached { lanes: 32, last: 0, logs: true, as_done: true, plays: false, paced: false },
         ),
         answer(
             "answer-attach-log",
-            Attached { lanes: 32, last: 0, logs: true, as_done: false, plays: false },
+            Attached { lanes: 32, last: 0, logs: true, as_done: false, plays: false, paced: false },
         ),
         answer(
             "answer-attach-plays",
-            Attached { lanes: 32, last: 0, logs: true, as_done: true, plays: true },
+            Attached { lanes: 32, last: 0, logs: true, as_done: true, plays: true, paced: false },
         ),
         answer(
             "answer-attach_memory",

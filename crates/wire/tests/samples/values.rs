@@ -151,6 +151,7 @@ pub(super) fn settings() -> LaneSettings {
         env_kwargs: String::new(),
         deterministic: None,
         infos: Default::default(),
+        pace: None,
         options: BTreeMap::from([
             ("gravity".into(), OptionValue::Float(9.8)),
             ("level".into(), OptionValue::Int(3)),
