@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use rollhouse_arena::Frame;
 use rollhouse_core::ColumnRef;
-use rollhouse_engine::{PaceAnswer, PaceControl, PaceLanes, PaceParams};
+use rollhouse_engine::{PaceAnswer, PaceControl, PaceLanes, PaceParams, StepError as Rules};
 use rollhouse_wire::FrameKind;
 
 use crate::error::{MethodError, StepError};
@@ -58,6 +58,9 @@ impl AsyncPool {
         control: &PaceControl,
     ) -> Result<Vec<PaceAnswer>, MethodError> {
         self.check_nothing_outstanding()?;
+        if self.recipe.open.settings.pace.is_none() {
+            return Err(Rules::NoPace.into());
+        }
         let mut answers = Vec::new();
         for session in 0..self.sessions.len() {
             let range = self.sessions[session].lanes().clone();
@@ -77,6 +80,9 @@ impl AsyncPool {
         &mut self,
         columns: impl Fn(usize, usize) -> Option<Bytes>,
     ) -> Result<Frame<'_>, StepError> {
+        if self.recipe.open.settings.pace.is_none() {
+            return Err(Rules::NoPace.into());
+        }
         self.refuse_order()?;
         let deadline = self.deadline();
         self.settle_sessions(deadline, false).await;

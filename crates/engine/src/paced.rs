@@ -120,6 +120,12 @@ impl PacedLanes {
         }
     }
 
+    /// Notes that the owner has seen which lanes were begun: those of `mask`, or all if it is empty.
+    pub fn shown(&mut self, mask: &[bool]) {
+        let begun = |lane: &usize| mask.get(*lane).copied().unwrap_or(true);
+        (0..self.rows.lanes.len()).filter(begun).for_each(|lane| self.rows.forget_flags(lane));
+    }
+
     /// Notes that an owner is there, or has gone. Without one, lanes stand.
     pub fn attend(&mut self, is_there: bool, now: Duration) {
         let event = if is_there { ClockEvent::Attached } else { ClockEvent::Detached };

@@ -12,6 +12,7 @@ mod late;
 mod late_panics;
 mod lockstep;
 mod noting;
+mod paced;
 mod panics;
 mod pauses;
 mod recording;

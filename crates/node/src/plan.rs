@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rollhouse_core::{
-    AutoresetMode, Claimant, EnvSpec, Goal, Options, Pace, RecordRule, RunId, SeedSchedule, StepColumns,
+    AutoresetMode, Claimant, ColumnSpec, DROPPED, EnvSpec, Goal, LATE, Options, Pace, RecordRule, RunId,
+    SeedSchedule, StepColumns, TICKS,
 };
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
@@ -251,9 +252,13 @@ fn pace_of(settings: &LaneSettings, spec: &EnvSpec) -> Result<Option<Pace>, Refu
         return Err(bad("pace: the lanes play by themselves, and wait for nobody".to_owned()));
     }
     let pace = pace.check().map_err(|error| bad(format!("pace: {error}")))?;
-    let paths = spec.clone().paced().check_paths();
-    paths.map_err(|error| bad(format!("pace: {error}; live lanes have infos of these names")))?;
-    Ok(Some(pace))
+    let ours = |channel: &&ColumnSpec| [TICKS, DROPPED, LATE].contains(&&*channel.path);
+    match spec.info_channels.iter().find(ours) {
+        Some(taken) => {
+            Err(bad(format!("pace: the env has an info `{}`, by which live lanes say what went by", taken.path)))
+        }
+        None => Ok(Some(pace)),
+    }
 }
 
 fn record_rule(settings: &LaneSettings) -> Result<RecordRule, Refusal> {

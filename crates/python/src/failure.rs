@@ -113,7 +113,7 @@ pub(crate) fn of_open(py: Python<'_>, error: &OpenError) -> PyErr {
     match error {
         OpenError::Request(error) => of_request(py, error),
         OpenError::NoMemory { refusal, .. } => refused(py, refusal.code, error.to_string()),
-        OpenError::CannotResume { .. } | OpenError::NotDeclared { .. } => {
+        OpenError::CannotResume { .. } | OpenError::LiveLanes { .. } | OpenError::NotDeclared { .. } => {
             PyValueError::new_err(error.to_string())
         }
         error => exception(py, "ClusterError", chain(error)),
@@ -153,7 +153,7 @@ fn of_rules(py: Python<'_>, error: &StepError) -> PyErr {
         StepError::NothingOutstanding { .. } => "NothingOutstandingError",
         StepError::LaneLost { .. } => "LaneLostError",
         StepError::Options(_) | StepError::State { .. } => "OptionsError",
-        StepError::Render { .. } => "UnsupportedError",
+        StepError::Render { .. } | StepError::NoPace => "UnsupportedError",
         StepError::Busy { .. } => "BusyError",
         StepError::Hung => "HungError",
         StepError::TimedOut => return PyTimeoutError::new_err(message),

@@ -215,7 +215,12 @@ impl OwnedSession {
             pacing.lanes.begin(&frame, &pacing.begins, now);
         }
         self.lose_paced();
-        Ok(self.paced_batch(number, true))
+        // Ends of lanes that were left alone are in the answer to a step.
+        let answer = self.paced_batch(number, false);
+        if let Some(Pacing { lanes, begins, .. }) = self.sent.pacing.as_deref_mut() {
+            lanes.shown(begins);
+        }
+        Ok(answer)
     }
 
     /// Makes the newest rows of all lanes into an answer; owners take note of what went by if it `answers`.

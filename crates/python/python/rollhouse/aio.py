@@ -33,7 +33,7 @@ class _Caller:
 
 
 class AsyncVectorEnv:
-    """A ``ClusterVectorEnv`` whose ``reset``, ``step``, ``send``, ``recv`` and ``close`` are awaited.
+    """A ``ClusterVectorEnv`` whose ``reset``, ``step``, ``send``, ``recv``, ``latest``, ``act`` and ``close`` are awaited.
 
     With ``copy=False`` what a step returned is overwritten by the second next one, as in the env itself.
 
@@ -63,6 +63,14 @@ class AsyncVectorEnv:
     async def recv(self, min_envs: int | None = None, timeout: float | None = DEFAULT_TIMEOUT) -> Step:
         """Receives results as ``VectorEnv.recv`` does."""
         return await self._caller.call(self.envs.recv, min_envs, timeout)
+
+    async def latest(self) -> Step:
+        """Returns the newest rows of live lanes as ``ClusterVectorEnv.latest`` does."""
+        return await self._caller.call(self.envs.latest)
+
+    async def act(self, actions: Any, env_ids: Any = None) -> Step:
+        """Puts actions into the queues of live lanes as ``ClusterVectorEnv.act`` does."""
+        return await self._caller.call(self.envs.act, actions, env_ids)
 
     async def close(self) -> None:
         """Ends the lanes. Closing again does nothing."""
