@@ -128,17 +128,6 @@ impl ColumnData {
         }
     }
 
-    /// Sets element `index` to the number that its type has nearest to `number`; nothing past the end.
-    pub fn set_number(&mut self, index: usize, number: f64) {
-        match self {
-            Self::U8(values) => values.get_mut(index).into_iter().for_each(|value| *value = number as u8),
-            Self::I32(values) => values.get_mut(index).into_iter().for_each(|value| *value = number as i32),
-            Self::I64(values) => values.get_mut(index).into_iter().for_each(|value| *value = number as i64),
-            Self::F32(values) => values.get_mut(index).into_iter().for_each(|value| *value = number as f32),
-            Self::F64(values) => values.get_mut(index).into_iter().for_each(|value| *value = number),
-        }
-    }
-
     /// Overwrites row `row`, counted in rows of `elements` elements, and returns true. Returns false and writes nothing
     /// if there is no such row or `from` has another type or length.
     #[inline]

@@ -49,6 +49,30 @@ pub enum Tick {
     Thinking,
 }
 
+/// What happened to a live lane's clock between two ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Marks {
+    /// Time for which its world stood still.
+    pub stood: Duration,
+    /// Sum of [`Marks::PAUSED`] and its sisters.
+    pub controls: u8,
+}
+
+impl Marks {
+    /// Bit: it was paused.
+    pub const PAUSED: u8 = 1;
+    /// Bit: it was resumed.
+    pub const RESUMED: u8 = 2;
+    /// Bit: ticks were asked for.
+    pub const TICKED: u8 = 4;
+    /// Bit: its owner planned.
+    pub const PLANNED: u8 = 8;
+    /// Bit: the owner ended planning, and not the time.
+    pub const PLAN_ENDED: u8 = 16;
+    /// Bit: no owner was there.
+    pub const STOOD: u8 = 32;
+}
+
 /// What a live lane cannot do as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a lane that is {} cannot {what}", .state.word())]
@@ -79,6 +103,10 @@ pub struct LaneClock {
     acting: u32,
     /// Ticks that were due and not played.
     late: u64,
+    /// What happened since the last tick.
+    marks: Marks,
+    /// Time since which the world stands still.
+    stands_since: Option<Duration>,
 }
 
 impl LaneClock {
@@ -95,6 +123,8 @@ impl LaneClock {
             thinking: 0,
             acting: 0,
             late: 0,
+            marks: Marks::default(),
+            stands_since: None,
         }
     }
 
@@ -108,6 +138,15 @@ impl LaneClock {
         self.late
     }
 
+    /// Returns what happened since it was last asked.
+    pub fn take_marks(&mut self, now: Duration) -> Marks {
+        if let Some(since) = &mut self.stands_since {
+            self.marks.stood += now.saturating_sub(*since);
+            *since = now;
+        }
+        std::mem::take(&mut self.marks)
+    }
+
     /// Takes what has happened.
     ///
     /// # Errors
@@ -117,15 +156,18 @@ impl LaneClock {
         match event {
             ClockEvent::Attached if self.state == LaneState::Standing => {
                 self.state = self.before;
+                self.go_on(now, Marks::STOOD);
                 self.restart(now);
             }
             ClockEvent::Detached if self.state != LaneState::Standing => {
                 (self.before, self.state) = (self.stood(), LaneState::Standing);
+                self.stands_since.get_or_insert(now);
                 self.forget();
             }
             ClockEvent::Attached | ClockEvent::Detached => {}
             ClockEvent::Began => {
                 self.forget();
+                (self.marks, self.stands_since) = (Marks::default(), None);
                 match self.state {
                     LaneState::Standing => self.before = LaneState::Playing,
                     _ => self.state = LaneState::Playing,
@@ -145,20 +187,29 @@ impl LaneClock {
                 self.charge(now);
                 self.state = self.to(LaneEvent::Pause, "pause")?;
                 self.next = None;
+                self.stop(now, Marks::PAUSED);
             }
             ClockEvent::Resume => {
                 self.state = self.to(LaneEvent::Resume, "resume")?;
+                self.go_on(now, Marks::RESUMED);
                 self.restart(now);
             }
             ClockEvent::Tick(_) if !matches!(self.state, LaneState::Playing | LaneState::Paused) => {
                 return Err(NotNow { state: self.state, what: "tick" });
             }
-            ClockEvent::Tick(ticks) => self.acting = self.acting.saturating_add(ticks).min(MAX_TICKS),
+            ClockEvent::Tick(ticks) => {
+                self.acting = self.acting.saturating_add(ticks).min(MAX_TICKS);
+                self.marks.controls |= Marks::TICKED;
+            }
             ClockEvent::Plan(time) => {
                 self.state = self.to(LaneEvent::Plan, "plan")?;
                 (self.next, self.plan_ends) = (None, now + time.min(MAX_PLANNING));
+                self.stop(now, Marks::PLANNED);
             }
-            ClockEvent::EndPlan if self.state == LaneState::Planning => self.end_plan(now),
+            ClockEvent::EndPlan if self.state == LaneState::Planning => {
+                self.marks.controls |= Marks::PLAN_ENDED;
+                self.end_plan(now);
+            }
             ClockEvent::EndPlan => return Err(NotNow { state: self.state, what: "end planning" }),
         }
         Ok(())
@@ -198,7 +249,7 @@ impl LaneClock {
     /// Sees what time alone changes.
     fn pass(&mut self, now: Duration) {
         if self.state == LaneState::Planning && now >= self.plan_ends {
-            self.end_plan(now);
+            self.end_plan(self.plan_ends);
         }
     }
 
@@ -230,7 +281,24 @@ impl LaneClock {
 
     fn end_plan(&mut self, now: Duration) {
         self.state = LaneState::Playing;
+        self.go_on(now, 0);
         self.restart(now);
+    }
+
+    /// Notes that the world stands still from now on.
+    fn stop(&mut self, now: Duration, control: u8) {
+        self.marks.controls |= control;
+        self.stands_since.get_or_insert(now);
+    }
+
+    /// Notes that it goes on, if it does.
+    fn go_on(&mut self, now: Duration, control: u8) {
+        self.marks.controls |= control;
+        if self.state == LaneState::Playing
+            && let Some(since) = self.stands_since.take()
+        {
+            self.marks.stood += now.saturating_sub(since);
+        }
     }
 
     /// Has time run from now on.
@@ -331,6 +399,22 @@ mod tests {
         assert_eq!(ticks(&mut lane, at(5_000)).len(), 3);
         lane.on(at(5_001), E::Resume).unwrap();
         assert_eq!((lane.due_at(), lane.late()), (Some(at(5_041)), 0));
+    }
+
+    #[test]
+    fn how_long_a_world_stood_and_why_is_known_of_its_next_tick() {
+        let mut lane = playing(Clock::Realtime);
+        assert_eq!(lane.take_marks(at(10)), Marks::default());
+        lane.on(at(10), E::Pause).unwrap();
+        lane.on(at(30), E::Tick(1)).unwrap();
+        assert_eq!(ticks(&mut lane, at(30)).len(), 1);
+        assert_eq!(lane.take_marks(at(30)), Marks { stood: at(20), controls: Marks::PAUSED | Marks::TICKED });
+        lane.on(at(50), E::Plan(at(100))).unwrap();
+        assert_eq!(ticks(&mut lane, at(190)).len(), 1, "40 ms after its time was over");
+        assert_eq!(lane.take_marks(at(190)), Marks { stood: at(120), controls: Marks::PLANNED });
+        lane.on(at(200), E::Detached).unwrap();
+        lane.on(at(500), E::Attached).unwrap();
+        assert_eq!(lane.take_marks(at(600)), Marks { stood: at(300), controls: Marks::STOOD });
     }
 
     #[test]

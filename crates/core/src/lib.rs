@@ -65,7 +65,7 @@ pub use env_source::{EnvId, EnvKind, EnvSource, NoEnvKind, PythonLanes};
 pub use goal::Goal;
 pub use hash::StateHasher;
 pub use joining::{Joined, Joining};
-pub use lane_clock::{ClockEvent, LaneClock, MAX_PLANNING, MAX_TICKS, NotNow, Tick};
+pub use lane_clock::{ClockEvent, LaneClock, MAX_PLANNING, MAX_TICKS, Marks, NotNow, Tick};
 pub use lane_set::{LANE_BIT, LaneSet, LaneSetIter};
 pub use lifecycle::{BackOff, IllegalTransition, LaneEvent, LaneState, RestartDecision};
 pub use method::{BadMethod, Call, MethodSpec};
@@ -97,6 +97,6 @@ pub use spec::{
     ACTION_TAKEN, DROPPED, Determinism, EnvSpec, GameResult, LATE, POLICY_VERSION, Reports, SamePath, TICKS,
     UnknownResult, Verdict,
 };
-pub use step_columns::{StepColumn, StepColumns, StepColumnsError};
+pub use step_columns::{CONTROLS, STOOD_MS, StepColumn, StepColumns, StepColumnsError};
 pub use turns::Turns;
 pub use when_full::WhenFull;

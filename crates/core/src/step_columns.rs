@@ -79,6 +79,22 @@ impl StepColumns {
         Self::new(declared.collect())
     }
 
+    /// Returns the columns with those that live lanes note by themselves, last: how many milliseconds the world stood still before
+    /// the step, and why ([`Marks`](crate::Marks)).
+    ///
+    /// # Errors
+    /// As [`StepColumns::new`].
+    pub fn and_of_pace(&self) -> Result<Self, StepColumnsError> {
+        let declared = self.0.iter().cloned().map(|column| StepColumn {
+            name: column.path,
+            dtype: column.dtype,
+            shape: column.shape,
+        });
+        let ours = [(STOOD_MS, DType::I64), (CONTROLS, DType::U8)];
+        let ours = ours.map(|(name, dtype)| StepColumn { name: name.to_owned(), dtype, shape: Vec::new() });
+        Self::new(declared.chain(ours).collect())
+    }
+
     /// Returns whether none is declared.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -191,6 +207,12 @@ impl fmt::Display for StepColumnsError {
 }
 
 impl std::error::Error for StepColumnsError {}
+
+/// Name of the step column with the milliseconds for which a live lane's world stood still before a step.
+pub const STOOD_MS: &str = "stood_ms";
+
+/// Name of the step column with what happened to a live lane's clock before a step.
+pub const CONTROLS: &str = "controls";
 
 #[cfg(test)]
 mod tests {

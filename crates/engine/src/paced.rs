@@ -12,10 +12,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rollhouse_core::{
-    AutoresetMode, ClockEvent, ColumnData, ColumnRef, ColumnSpec, Drawing, EnvSpec, Joining, LaneClock,
-    LaneState, NotNow, Pace, Space, Tick,
+    AutoresetMode, ClockEvent, ColumnData, ColumnRef, EnvSpec, Joining, LaneClock, LaneState, Marks, NotNow,
+    Pace,
+    Tick,
 };
 use rollhouse_env::ActionCheck;
+use rollhouse_policy::{Act, Noop, Policy};
 
 use crate::{BadAction, Frame, Received};
 
@@ -43,6 +45,8 @@ struct PacedLane {
     awaited: bool,
     /// Whether its newest row ends an episode and has not been answered: nothing takes its place.
     holds_end: bool,
+    /// Whether something had happened to its clock before its last tick.
+    marked: bool,
     /// What went by since it was answered.
     gone_by: GoneBy,
     /// Ticks that the clock had counted as late when it was answered.
@@ -88,13 +92,14 @@ impl PacedLanes {
             under_way: None,
             awaited: false,
             holds_end: false,
+            marked: false,
             gone_by: GoneBy::default(),
             late_before: 0,
         };
         Self {
             lanes: std::iter::repeat_with(lane).take(lanes).collect(),
             rows: Received::default(),
-            no_op: no_op(&spec.action_space, spec.action_column()),
+            no_op: no_op(spec),
             joining: Joining::of(&spec.action_space),
             check: ActionCheck::of(&spec.action_space).with_counted_of(spec),
             autoreset,
@@ -240,6 +245,24 @@ impl PacedLanes {
         (due, actions)
     }
 
+    /// Returns what happened to the clocks of lanes that are due before their ticks, where something did or nothing did for the
+    /// first time again: the lanes, for how many milliseconds their worlds stood still, and why.
+    pub fn marks(&mut self, due: &[u32], now: Duration) -> (Vec<u32>, Vec<i64>, Vec<u8>) {
+        let (mut lanes, mut stood, mut controls) = (Vec::new(), Vec::new(), Vec::new());
+        for &lane in due {
+            let Some(paced) = self.lanes.get_mut(lane as usize) else { continue };
+            let marks = paced.clock.take_marks(now);
+            let is_marked = marks != Marks::default();
+            if is_marked || paced.marked {
+                lanes.push(lane);
+                stood.push(marks.stood.as_millis() as i64);
+                controls.push(marks.controls);
+            }
+            paced.marked = is_marked;
+        }
+        (lanes, stood, controls)
+    }
+
     /// Takes the rows of lanes that have ticked, each in the place of the one before.
     pub fn take(&mut self, received: &Received, now: Duration) {
         for (row, &lane) in received.lanes.iter().enumerate() {
@@ -364,18 +387,14 @@ impl PacedLane {
     }
 }
 
-/// Returns the action of that space that asks for least: zeros, or what is nearest to them, and no items.
-fn no_op(space: &Space, column: ColumnSpec) -> ColumnData {
+/// Returns what the policy `noop` does; zeros in a space that has no action.
+fn no_op(spec: &EnvSpec) -> ColumnData {
+    let column = spec.action_column();
     let mut row = ColumnData::zeros(column.dtype, column.elements());
-    match space {
-        Space::Discrete(space) => row.set_number(0, space.start as f64),
-        Space::Box(space) => {
-            let drawing = Drawing::of(space);
-            for (element, range) in drawing.elements.iter().enumerate() {
-                row.set_number(element, 0.0_f64.max(range.low).min(range.high));
-            }
-            drawing.settling.settle(row.as_mut());
-        }
+    if let Ok(mut policy) = Noop::new(&spec.action_space) {
+        let request = Act { first_lane: 0, step: 0, obs: &[], mask: None, actions: row.as_mut() };
+        let acted = policy.act(request);
+        debug_assert!(acted.is_ok(), "it was made for this column");
     }
     row
 }

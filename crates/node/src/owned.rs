@@ -312,6 +312,8 @@ impl OwnedSession {
         if changes {
             self.show_change();
         }
+        // Ticks that were asked for. An engine that hangs says so to the next request.
+        let _ticked = self.tick();
         answer
     }
 

@@ -85,6 +85,10 @@ impl SessionPlan {
         let collect =
             settings.collect.as_ref().zip(model).map(|(collect, model)| (model, collect.seed, collect.goal));
         let step_columns = match &collect {
+            None if pace.is_some() => {
+                let columns = settings.step_columns.and_of_pace();
+                columns.map_err(|error| bad(format!("pace: {error}")))?
+            }
             None => settings.step_columns.clone(),
             Some((model, seed, _)) => {
                 model.make(entry.spec(), *seed).map_err(|error| bad_policy(model.name(), &error))?;

@@ -19,6 +19,9 @@ from python_nodes import python_nodes
 import rollhouse
 from rollhouse.errors import RefusedError, ResetNeededError, UnsupportedError
 
+PAUSED, RESUMED, TICKED, PLANNED, PLAN_ENDED = 1, 2, 4, 8, 16
+"""Bits of the step column `controls`."""
+
 FAST = {"hz": 500, "clock": "realtime"}
 
 
@@ -197,6 +200,30 @@ def test_a_recorded_live_game_verifies_is_shown_and_goes_on_otherwise(cluster: r
     assert rollhouse_prints("replay", "verify", episode["id"])
     forked = rollhouse_prints("replay", "fork", episode["id"], "--at", str(ticks // 2), "--policy", "random", "--seed", "1", "--into", "forks")
     assert forked
+
+
+def test_a_recording_says_when_and_how_long_a_world_stood_still(cluster: rollhouse.Cluster, nodes: LocalCluster) -> None:
+    with cluster.make_vec("CartPole-v1", 1, pace={"hz": 0.02}, autoreset_mode="Disabled") as envs:
+        envs.reset(seed=3)
+        envs.tick(2)
+        envs.pause()
+        began = time.monotonic()
+        while time.monotonic() < began + 0.03:
+            assert envs.states() == ("paused",)
+        envs.tick(1)
+        envs.resume()
+        envs.plan(100)
+        envs.end_plan()
+        envs.tick(100)
+        assert envs.step(np.array([0]))[2][0]
+        run = envs.run
+    assert cluster.close_pool(run, timeout=60)["stored"]
+    recorded = rollhouse.replays.open(nodes.url)
+    (episode,) = [info for info in recorded if info.run == run]
+    columns = episode.step_columns()
+    stood, controls = columns["stood_ms"], columns["controls"]
+    assert controls[:5].tolist() == [TICKED, 0, PAUSED | TICKED, RESUMED | PLANNED | PLAN_ENDED | TICKED, 0]
+    assert stood[2] >= 30 and stood[[0, 1, *range(4, len(stood))]].tolist() == [0] * (len(stood) - 2)
 
 
 def test_the_newest_row_is_awaited_beside_other_work(nodes: LocalCluster) -> None:

@@ -151,12 +151,26 @@ impl OwnedSession {
         let now = pacing.now();
         let (due, actions) = pacing.lanes.due(now, |lane| engine.is_lost(lane));
         if !due.is_empty() {
+            self.note_marks(&due, now)?;
             self.post(&due, actions.as_ref()).map_err(|_| StepError::Hung)?;
             moved = true;
             self.take_ticked()?;
         }
         self.lose_paced();
         Ok(moved)
+    }
+
+    /// Notes what happened to the clocks of lanes before they tick.
+    fn note_marks(&mut self, due: &[u32], now: Duration) -> Result<(), StepError> {
+        let Self { sent, engine, .. } = self;
+        let Some(pacing) = sent.pacing.as_deref_mut().filter(|_| engine.is_recording()) else { return Ok(()) };
+        let (lanes, stood, controls) = pacing.lanes.marks(due, now);
+        let last = engine.step_columns().specs().len();
+        if lanes.is_empty() || last < 2 {
+            return Ok(());
+        }
+        engine.note(last - 2, Some(&lanes), ColumnRef::I64(&stood))?;
+        engine.note(last - 1, Some(&lanes), ColumnRef::U8(&controls))
     }
 
     /// Takes the rows that are there of lanes that tick. Returns whether there were any.

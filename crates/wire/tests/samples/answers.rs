@@ -168,6 +168,10 @@ pub(super) fn answers() -> Vec<Sample> {
             Attached { lanes: 32, last: 0, logs: true, as_done: true, plays: true, paced: false },
         ),
         answer(
+            "answer-attach-paced",
+            Attached { lanes: 32, last: 0, logs: false, as_done: true, plays: false, paced: true },
+        ),
+        answer(
             "answer-attach_memory",
             MemoryAttached { lanes: 32, last: 41, generation: 2, logs: false, refused: None },
         ),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rollhouse_core::{Clock, Pace};
 use rollhouse_wire::{
     AdmitWatcher, Attach, AttachMemory, AuditQuery, Changes, ClosePool, CloseSession, Collect, Drain,
     EndCause, Enroll, Heartbeat, Hello, ListAfter, NodeLoad, OpenCommands, OpenPool, OpenSession, OpenWatch,
@@ -201,12 +202,16 @@ pub(super) fn further_requests() -> Vec<Sample> {
     let mut leased =
         OpenPool { pool: POOL, lanes: 64, settings: settings(), labels: labels(), spread: Spread::Even };
     leased.settings.collect = leased.settings.collect.map(|collect| Collect { leased: true, ..collect });
+    let mut live =
+        OpenPool { pool: POOL, lanes: 64, settings: settings(), labels: labels(), spread: Spread::Even };
+    (live.settings.collect, live.settings.pace) = (None, Some(Pace { hz: 25.0, clock: Clock::Charged }));
     let keep = PoolStatusRequest { pool: POOL, keep: true };
     vec![
         label("request-store_label-pin", StoreLabelChange::Pin { pinned: true }),
         label("request-store_label-tag", StoreLabelChange::Tag { tags: vec!["best".into()] }),
         label("request-store_label-untag", StoreLabelChange::Untag { tags: vec!["best".into()] }),
         sample("request-open_pool-leased", Request::OpenPool(leased)),
+        sample("request-open_pool-live", Request::OpenPool(live)),
         sample("request-pool_status-keep", Request::PoolStatus(keep)),
         sample("request-heartbeat-retold", Request::Heartbeat(heartbeat)),
         sample("request-heartbeat-measured", Request::Heartbeat(measured)),
