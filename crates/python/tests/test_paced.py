@@ -173,6 +173,12 @@ def test_what_is_no_pace_is_refused(cluster: rollhouse.Cluster, pace: Any, messa
         cluster.make_vec("CartPole-v1", 1, pace=pace)
 
 
+@pytest.mark.parametrize("id", ["CartPole-v1", "gymnasium:CartPole-v1"])
+def test_lanes_of_this_process_say_who_has_live_ones(id: str) -> None:
+    with pytest.raises(ValueError, match="`rollhouse up` starts one"):
+        rollhouse.make_vec(id, 1, pace=25)
+
+
 def test_live_lanes_are_not_resumed_and_not_in_memory(cluster: rollhouse.Cluster) -> None:
     with pytest.raises(RefusedError, match="live lanes are not stepped through memory"):
         cluster.make_vec("CartPole-v1", 1, pace=25, transport="shm")
@@ -224,6 +230,31 @@ def test_a_recording_says_when_and_how_long_a_world_stood_still(cluster: rollhou
     stood, controls = columns["stood_ms"], columns["controls"]
     assert controls[:5].tolist() == [TICKED, 0, PAUSED | TICKED, RESUMED | PLANNED | PLAN_ENDED | TICKED, 0]
     assert stood[2] >= 30 and stood[[0, 1, *range(4, len(stood))]].tolist() == [0] * (len(stood) - 2)
+
+
+def test_a_live_game_is_watched_while_its_owner_does_nothing(cluster: rollhouse.Cluster, nodes: LocalCluster) -> None:
+    with cluster.make_vec("Pendulum-v1", 1, pace=FAST, max_episode_steps=0) as envs:
+        envs.reset(seed=3)
+        line = [rollhouse_program(), "watch", envs.run, "--connect", nodes.url, "--lane", "0", "--json", "--frames", "4"]
+        printed = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    steps = [json.loads(line)["step"] for line in printed.splitlines()]
+    assert len(steps) == 4 and steps == sorted(set(steps)) and steps[-1] > 4
+
+
+def test_orders_of_several_actions_are_carried_out_in_one_tick(cluster: rollhouse.Cluster) -> None:
+    with cluster.make_vec("Skirmish-v0", 1, pace={"hz": 0.02}) as envs:
+        envs.reset(seed=3)
+        idle = envs.action_space.sample()
+        train = {"kind": 7, "subject": 0, "target": 0, "x": 0, "y": 0, "item": 0, "queued": 0}
+        idle["until"]["interrupts"][:] = 0
+        idle["until"]["conditions"] = ((),)
+        idle["ticks"][:] = 1
+        for _ in range(5):
+            envs.act({**idle, "orders": ((train,),)})
+        envs.tick(1)
+        rows = envs.latest()
+        assert rows[4]["ticks"][0] == 1 and rows[4]["dropped"][0] == 0
+        assert rows[0]["military"]["order_count"][0] + rows[4]["rejected_orders"][0] == 5
 
 
 def test_the_newest_row_is_awaited_beside_other_work(nodes: LocalCluster) -> None:

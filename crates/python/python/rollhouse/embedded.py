@@ -184,6 +184,11 @@ def make_vec(
         UnknownEnvError, OptionsError, ValueError: The message names the argument, its value and what was wanted.
         RecordingError: The data folder cannot be written.
     """
+    if options.get("pace") is not None:
+        raise ValueError(
+            "pace: lanes of this process wait for whoever steps them; live lanes are a cluster's: `rollhouse up` starts one, "
+            "rollhouse.connect(...).make_vec(..., pace=...)"
+        )
     if is_learned(id):
         from rollhouse import hosted
 
