@@ -140,7 +140,7 @@ fn what_cannot_be_done_is_refused_by_name_and_the_stream_goes_on() {
     let error = commands.hear().error.unwrap();
     assert_eq!(error.code, RefusalCode::Unsupported);
     assert!(
-        error.message.starts_with("no method `fly`; there are words, call, get_attr, note, render"),
+        error.message.starts_with("no method `fly`; there are words, call, get_attr, note, pace, render"),
         "{error}"
     );
     commands.put(&Envelope::command(4, "render", &Nothing {}).unwrap());
