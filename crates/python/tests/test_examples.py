@@ -79,6 +79,15 @@ def test_a_recurrent_net_learns_to_balance_without_velocities(tmp_path: Path, cl
 
 
 @pytest.mark.examples
+@pytest.mark.adapters("torch")
+def test_an_agent_with_masks_learns_to_win_a_strategy_game_that_random_choices_do_not(tmp_path: Path) -> None:
+    said = run("ppo_skirmish.py", cwd=tmp_path)
+    final = re.search(r"greedy choices win (\d\.\d\d) of 64 new games, random ones (\d\.\d\d)", said)
+    assert final is not None and float(final[1]) >= 0.9 and float(final[2]) < 0.3, said
+    assert re.search(r"win rate \d\.\d\d  mean return +-?\d+\.\d\d +[\d,]+ steps/s", said), said
+
+
+@pytest.mark.examples
 @pytest.mark.parametrize("cluster", [False, True], ids=["here", "cluster"])
 def test_a_genetic_algorithm_reaches_475_and_plays_nothing_twice(
     tmp_path: Path, cluster: bool, cluster_url: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 import rollhouse
 from local_cluster import rollhouse_program
 from rollhouse.errors import CallError
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def _still(ticks: int = 1) -> dict[str, Any]:
@@ -68,3 +71,12 @@ def test_orders_of_equal_seeds_are_the_same_game_here_and_on_a_cluster(cluster_u
     for (one, reward), (other, there) in zip(*played, strict=True):
         np.testing.assert_array_equal(one, other)
         np.testing.assert_array_equal(reward, there)
+
+
+@pytest.mark.parametrize("opponent", ["beginner", "easy"])
+@pytest.mark.parametrize("map", ["duel", "river", "highlands"])
+def test_the_scripted_example_beats_the_two_weakest_opponents_on_every_map(tmp_path: Path, opponent: str, map: str):
+    command = [sys.executable, EXAMPLES / "live_skirmish.py", "--opponent", opponent, "--map", map, "--games", "4"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == f"4 games against {opponent} on {map}: 4 won, 0 lost, 0 drawn\n", done.stdout + done.stderr
+    assert done.returncode == 0
