@@ -11,6 +11,7 @@ use rollhouse_core::{
 };
 use rollhouse_engine::{ConfigError, Engine, EngineConfig, Reset, SAMPLE_EVERY, StepError};
 use rollhouse_env::Registry;
+use rollhouse_policy::{Builtin, Model};
 
 fn cartpole(config: EngineConfig) -> Engine {
     Engine::new(&Registry::builtin().get("CartPole-v1").unwrap(), config, None).unwrap()
@@ -261,4 +262,29 @@ fn lanes_beyond_what_can_be_numbered_are_refused() {
         Engine::new(&env, config, None),
         Err(ConfigError::FirstLane { first_lane: u32::MAX, lanes: 1 })
     ));
+}
+
+#[test]
+fn a_random_player_of_a_strategy_game_orders_mostly_what_the_masks_of_its_lane_allow() {
+    let entry = Registry::builtin().get("Skirmish-v0").unwrap();
+    let channels = &entry.spec().info_channels;
+    let rejected = channels.iter().position(|channel| channel.path == "rejected_orders").unwrap();
+    let mut policy = Model::make(&Builtin::Random, entry.spec(), 4).unwrap();
+    let mut engine = Engine::new(&entry, EngineConfig::new(5), None).unwrap();
+    engine.reset(&Reset::all()).unwrap();
+    // The number of orders stands behind the 16 that there may be, of 7 numbers each.
+    const COUNT: usize = 1 + 16 * 7;
+    let (mut given, mut refused) = (0, 0);
+    for step in 0..60 {
+        engine.act(&mut *policy, step).unwrap();
+        let (frame, actions) = engine.frame_and_actions().unwrap();
+        let begins = frame.terminated().iter().zip(frame.truncated()).map(|(end, cut)| end | cut == 1);
+        let rows = actions.as_ref().as_i64().unwrap().chunks(actions.as_ref().len() / 5);
+        // The action after an episode's end is not taken.
+        given += rows.zip(begins).map(|(row, begins)| if begins { 0 } else { row[COUNT] }).sum::<i64>();
+        let frame = engine.step().unwrap();
+        refused +=
+            frame.info(rejected).as_i32().unwrap().iter().map(|&orders| i64::from(orders)).sum::<i64>();
+    }
+    assert!(given > 1000 && refused * 5 < given, "{refused} of {given}");
 }

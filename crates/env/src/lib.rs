@@ -11,6 +11,7 @@
 #![deny(unsafe_code)]
 
 mod actions;
+mod allow;
 mod batch;
 mod block;
 mod block_env;
@@ -34,6 +35,7 @@ pub mod testing;
 mod trig;
 
 pub use actions::{ActionCheck, BadAction};
+pub use allow::{Allow, allow_of};
 pub use batch::{BatchEnv, BlockStep, CallError, Ended, LaneBlock, StateError};
 pub use block_env::BlockEnv;
 pub use dispatch::{InstructionSet, Kernel, Target, UnknownInstructionSet, fetch_to_write};

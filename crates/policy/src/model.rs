@@ -4,7 +4,7 @@ use std::fmt;
 
 use rollhouse_core::{EnvSpec, StepColumns};
 
-use crate::{Builtin, Policy, Sampling, SpaceError};
+use crate::{Builtin, Policy, Random, Sampling, SpaceError};
 
 /// A model: all that is fixed of a way to choose actions. Policies are made of it, one for each part of a run that chooses
 /// by itself, and it is shared by all of them.
@@ -60,7 +60,10 @@ impl Model for Builtin {
     }
 
     fn make(&self, env: &EnvSpec, run_seed: u64) -> Result<Box<dyn Policy>, ModelError> {
-        Ok(Self::make(*self, &env.action_space, run_seed)?)
+        match self {
+            Self::Random => Ok(Box::new(Random::new(&env.action_space, run_seed)?.in_env(env))),
+            Self::Noop => Ok(Self::make(*self, &env.action_space, run_seed)?),
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! A policy of uniformly random actions.
 
 use rollhouse_core::{
-    BoxSpace, ColumnMut, DType, DiscreteSpace, Drawing, ElementRange, Settling, Space, random_bits_keyed,
-    random_key, split_mix64,
+    BoxSpace, ColumnMut, DType, DiscreteSpace, Drawing, ElementRange, EnvSpec, Settling, Space,
+    random_bits_keyed, random_key, split_mix64,
 };
+use rollhouse_env::{Allow, allow_of};
 
 use crate::{Act, ActError, Policy, SpaceError};
 
@@ -17,11 +18,13 @@ use crate::{Act, ActError, Policy, SpaceError};
 /// sequences in an action the number of items is drawn beside as many as there may be, of which the others are left out.
 ///
 /// With an action mask it draws uniformly from what the mask allows, each choice from a word of its own; where the mask allows
-/// nothing, as after the end of an episode, from all.
+/// nothing, as after the end of an episode, from all. Where an env shows masks of actions whose parts depend on each other, what was
+/// drawn chooses among what they allow ([`Random::in_env`]).
 #[derive(Debug, Clone)]
 pub struct Random {
     key: u64,
     draw: Draw,
+    allow: Option<Allow>,
 }
 
 impl Random {
@@ -40,7 +43,13 @@ impl Random {
                 Draw::Box { dtype: bounds.dtype, elements: elements(bounds, &ranges)?, settling }
             }
         };
-        Ok(Self { key: random_key(run_seed), draw })
+        Ok(Self { key: random_key(run_seed), draw, allow: None })
+    }
+
+    /// Adds that masks in the observations of an env are honoured, if it has some that [`allow_of`] knows.
+    #[must_use]
+    pub fn in_env(self, env: &EnvSpec) -> Self {
+        Self { allow: allow_of(env), ..self }
     }
 }
 
@@ -54,7 +63,7 @@ impl Policy for Random {
     }
 
     fn act(&mut self, request: Act<'_>) -> Result<(), ActError> {
-        let Act { first_lane, step, mask, mut actions, .. } = request;
+        let Act { first_lane, step, obs, mask, mut actions } = request;
         let words = Words { key: self.key, first_lane, step };
         match (&self.draw, mask) {
             (Draw::Discrete(DiscreteSpace { n, start, .. }), Some(mask)) => {
@@ -68,7 +77,10 @@ impl Policy for Random {
             }
             (Draw::Box { dtype, elements, settling }, None) => {
                 words.fill_box(*dtype, elements, actions.reborrow())?;
-                settling.settle(actions);
+                settling.settle(actions.reborrow());
+                if let (Some(allow), Some(rows)) = (self.allow, actions.as_i64_mut()) {
+                    allow(obs, rows);
+                }
                 Ok(())
             }
         }

@@ -10,6 +10,7 @@ mod acting;
 mod action;
 mod actor;
 mod advance;
+mod allowing;
 mod building;
 mod events;
 mod fighting;
@@ -62,7 +63,7 @@ pub(crate) fn skirmish() -> EnvEntry {
 
 fn spec() -> EnvSpec {
     EnvSpec {
-        id: "Skirmish-v0".into(),
+        id: ID.into(),
         source: EnvSource::BuiltIn,
         summary: "a strategy game in real time: mine, build and fight a scripted player, through fog".into(),
         observation_space: spaces::observations().unwrap_or_else(|_| Space::discrete(1).into()),
@@ -77,6 +78,8 @@ fn spec() -> EnvSpec {
         dynamics_hash: DYNAMICS_HASH,
     }
 }
+
+const ID: &str = "Skirmish-v0";
 
 /// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0x45dc_bc6f_0e2b_2a4a;
@@ -112,6 +115,12 @@ fn options() -> Vec<OptionSpec> {
         weight(INCOME, 0.1, "reward for each 1,000 of ore that was brought in"),
         weight(OUTCOME, 10.0, "reward that a victory gives and a defeat takes"),
     ]
+}
+
+/// Returns what makes drawn actions of an env ones that its masks allow, if it is this one.
+pub(crate) fn allow_of(spec: &EnvSpec) -> Option<crate::Allow> {
+    let is_this = spec.source == EnvSource::BuiltIn && spec.id == ID && spec.dynamics_hash == DYNAMICS_HASH;
+    is_this.then_some(allowing::allow)
 }
 
 /// Reads what the options of a lane say.

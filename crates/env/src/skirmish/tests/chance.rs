@@ -11,7 +11,7 @@ use super::super::observation::observe;
 use super::super::orders::{ORDER_KINDS, OrderKind, SUBJECTS};
 use super::*;
 use crate::scene::Scene;
-use crate::{Image, ImageSize};
+use crate::{ActionCheck, Image, ImageSize};
 
 /// Draws integers below a bound.
 struct Dice(Generator);
@@ -193,4 +193,68 @@ fn what_fog_hides_changes_nothing_of_what_is_shown() {
             assert_eq!(before, after, "column {}", column.path);
         }
     }
+}
+
+/// Plays a game of drawn actions, which masks mend if `is_mended`. Returns how many orders were given and how many were refused.
+fn play_by_chance(seed: u64, is_mended: bool) -> (i64, i64) {
+    let (spec, map) = (spec(), super::super::NAMES[seed as usize % 3]);
+    let allow = crate::allow_of(&spec).unwrap();
+    let check = ActionCheck::of(&spec.action_space).with_counted_of(&spec);
+    let mut dice = Dice(Generator::seeded(seed));
+    let options = [(super::super::MAP, OptionValue::Text(map.into()))];
+    let mut table = Table::new(&options, seed);
+    let (mut given, mut refused) = (0, 0);
+    for _ in 0..300 {
+        let orders: Vec<_> = (0..dice.below(MAX_ORDERS + 1)).map(|_| dice.any()).collect();
+        let mut row = row_of(&orders, 20, 1, &Until::default());
+        if is_mended {
+            let obs: Vec<_> = table.obs.iter().map(ColumnData::as_ref).collect();
+            allow(&obs, &mut row);
+        }
+        assert!(check.all_good(ColumnRef::I64(&row)), "{row:?}");
+        let StepResult { terminated, .. } = table.step(&row);
+        (given, refused) = (given + orders.len() as i64, refused + i64::from(table.info("rejected_orders")));
+        if terminated {
+            break;
+        }
+    }
+    (given, refused)
+}
+
+#[test]
+fn most_drawn_orders_are_refused_and_few_of_those_that_masks_have_mended() {
+    for seed in 0..6 {
+        let (given, refused) = play_by_chance(seed, false);
+        assert!(refused * 10 > given * 7, "{refused} of {given}");
+        let (given, refused) = play_by_chance(seed, true);
+        assert!(refused * 10 < given, "{refused} of {given}");
+    }
+}
+
+#[test]
+fn columns_stand_where_masks_are_looked_for_and_others_leave_drawn_actions_as_they_are() {
+    use super::super::allowing::*;
+    let columns = spec().obs_columns();
+    assert_eq!(columns.len(), COLUMNS);
+    let places = [
+        (BUILDINGS, "buildings/items"),
+        (ENEMIES, "enemies/items"),
+        (ENEMY_BUILDINGS, "enemy_buildings/items"),
+        (ORDERS, "masks/orders"),
+        (PLACE, "masks/place"),
+        (PRODUCE, "masks/produce"),
+        (PRODUCTION, "production/items"),
+        (SPATIAL, "spatial"),
+        (TICK, "tick"),
+        (UNITS, "units/items"),
+    ];
+    for (place, path) in places {
+        assert_eq!(columns[place].path, path);
+    }
+    let orders = [Order::new(OrderKind::Train).by(77)];
+    let mut row = row_of(&orders, 20, 1, &Until::default());
+    let before = row.clone();
+    allow(&[], &mut row);
+    allow(&[ColumnRef::I64(&[]); COLUMNS], &mut row);
+    assert_eq!(row, before);
 }
