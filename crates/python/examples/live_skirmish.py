@@ -1,14 +1,19 @@
 """A scripted player of Skirmish-v0: what it orders follows from what it is shown, and nothing else.
 
-    python examples/live_skirmish.py --opponent easy --games 8
+    rollhouse up &
+    python examples/live_skirmish.py --connect rollhouse://...
+    python examples/live_skirmish.py --games 8
 
-It plays by steps of 25 ticks, and the game stands still while it thinks. The exit code is 0 only if it has won all games.
+With a cluster it plays one game that does not wait for it, 25 ticks a second: it looks at the newest tick, thinks, and its orders go into
+the tick that is next then. `--think 2` has it think for so many seconds, in which 50 ticks go by. Without a cluster games stand still
+while it thinks, and it plays several at once by steps of 25 ticks. The exit code is 0 only if it has won all games.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 
 import skirmish_orders as sk
 
@@ -111,18 +116,48 @@ def play(envs: rollhouse.VectorEnv, seed: int, ticks: int) -> list[str]:
     return results
 
 
+def play_live(envs: rollhouse.VectorEnv, seed: int, think: float) -> str:
+    """Plays the game of the only lane as it goes on, and returns how it ended. Prints what it saw every 500 ticks and at the end."""
+    envs.reset(seed=seed)
+    began, ticks, acts, dropped, late, most, next_line = time.monotonic(), 0, 0, 0, 0, 0, 500
+    while True:
+        seen = sk.row(envs.latest()[0], 0)
+        time.sleep(think)
+        _, rewards, terminations, truncations, infos = envs.step(sk.batch([sk.action(orders(seen))]))
+        # Of all ticks since the last answer, whether they took an action or not.
+        gone = int(infos["ticks"][0])
+        ticks, acts, most = ticks + gone, acts + 1, max(most, gone)
+        dropped, late = dropped + int(infos["dropped"][0]), late + int(infos["late"][0])
+        if ticks >= next_line:
+            next_line += 500
+            money, military = int(seen["economy"]["cash"]) + int(seen["economy"]["ore"]), seen["military"]
+            units, buildings = len(seen["units"]), len(seen["buildings"])
+            fight = f"destroyed {int(military['kills_cost'])}, lost {int(military['deaths_cost'])}"
+            print(f"tick {ticks:>6}  money {money:>5}  {units:>2} units  {buildings:>2} buildings  {fight}", flush=True)
+        if terminations[0] or truncations[0]:
+            result = "drawn" if truncations[0] else "won" if rewards[0] > 0 else "lost"
+            took = f"{ticks} ticks, {time.monotonic() - began:.0f} s and {acts} actions"
+            print(f"{result} after {took}; at most {most} ticks went by between two, {late} were late, {dropped} actions dropped")
+            return result
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--connect", metavar="URL", help="play one live game on this cluster's nodes")
+    parser.add_argument("--pace", type=float, default=25, help="ticks a second of a live game")
+    parser.add_argument("--think", type=float, default=0.0, help="seconds for which it thinks before each action of a live game")
+    parser.add_argument("--games", type=int, default=8, help="games that stand still while it thinks")
     parser.add_argument("--opponent", default="easy", choices=["beginner", "easy", "medium", "hard"])
     parser.add_argument("--map", default="duel", choices=["duel", "river", "highlands"])
-    parser.add_argument("--games", type=int, default=8)
-    parser.add_argument("--ticks", type=int, default=25, help="ticks of a step")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--record", action="store_true", help="record the games into ./rollhouse-data")
+    parser.add_argument("--record", action="store_true", help="record what is played, at the cluster or into ./rollhouse-data")
     args = parser.parse_args()
-    options = {"opponent": args.opponent, "map": args.map}
-    with rollhouse.make_vec("Skirmish-v0", args.games, record=args.record, **options) as envs:
-        results = play(envs, args.seed, args.ticks)
+    options = {"opponent": args.opponent, "map": args.map, "record": args.record}
+    if args.connect:
+        with rollhouse.connect(args.connect) as cluster, cluster.make_vec("Skirmish-v0", 1, pace=args.pace, **options) as envs:
+            return 0 if play_live(envs, args.seed, args.think) == "won" else 1
+    with rollhouse.make_vec("Skirmish-v0", args.games, **options) as envs:
+        results = play(envs, args.seed, ticks=25)
     said = ", ".join(f"{results.count(word)} {word}" for word in ("won", "lost", "drawn"))
     print(f"{args.games} games against {args.opponent} on {args.map}: {said}")
     return 0 if results.count("won") == args.games else 1

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "python.md"
 TRAINERS = ROOT / "docs" / "trainers.md"
 LAUNCH = ROOT / "docs" / "launch.md"
+LIVE = ROOT / "docs" / "live.md"
 RECIPES = ROOT / "docs" / "recipes.md"
 
 # What a block imports, or makes rollhouse import, beyond what the package requires.

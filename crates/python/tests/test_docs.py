@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import GUIDE, ROOT, TRAINERS, blocks, run
+from pages import GUIDE, LIVE, ROOT, TRAINERS, blocks, run
 
-PAGES = [GUIDE, ROOT / "README.md", ROOT / "crates" / "python" / "README.md"]
+PAGES = [GUIDE, LIVE, ROOT / "README.md", ROOT / "crates" / "python" / "README.md"]
 
 
 def test_the_pages_have_examples() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +82,19 @@ def test_the_scripted_example_beats_the_two_weakest_opponents_on_every_map(tmp_p
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == f"4 games against {opponent} on {map}: 4 won, 0 lost, 0 drawn\n", done.stdout + done.stderr
     assert done.returncode == 0
+
+
+def test_the_scripted_example_wins_a_live_game_whose_recording_verifies(tmp_path: Path, cluster_url: str):
+    command = [sys.executable, EXAMPLES / "live_skirmish.py", "--connect", cluster_url, "--pace", "1000", "--record"]
+    done = subprocess.run([*command, "--opponent", "beginner"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = re.search(r"won after (\d+) ticks, \d+ s and (\d+) actions; at most (\d+) ticks went by", done.stdout)
+    # Ticks go by without an action.
+    assert said is not None and int(said[1]) > int(said[2]) > 100 and int(said[3]) > 1, done.stdout
+    at = ["--connect", cluster_url]
+    listed = [rollhouse_program(), "replay", "ls", *at, "--env", "Skirmish-v0", "--json"]
+    found = [json.loads(line) for line in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.splitlines()]
+    (game,) = (episode for episode in found if episode["length"] == int(said[1]))
+    verify = [rollhouse_program(), "replay", "verify", game["id"], *at]
+    done = subprocess.run(verify, capture_output=True, text=True)
+    assert done.returncode == 0 and "as recorded" in done.stdout, done.stdout + done.stderr
