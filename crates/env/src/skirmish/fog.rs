@@ -64,6 +64,13 @@ impl Fog {
         self.explored[cell.index()] != 0
     }
 
+    /// Notes that the side has seen a cell at some time.
+    pub(super) fn explore(&mut self, cell: Cell) {
+        let explored = &mut self.explored[cell.index()];
+        self.explored_cells += u32::from(*explored == 0);
+        *explored = 1;
+    }
+
     /// Returns the part of the map that the side has seen, in percent.
     pub(crate) fn explored_percent(&self, map: &Map) -> u32 {
         self.explored_cells * 100 / (u32::from(map.width) * u32::from(map.height))

@@ -33,9 +33,9 @@ pub(crate) struct Game {
     pub(crate) map: &'static Map,
     pub(crate) tick: u32,
     /// State of the generator from which the game draws.
-    random: u64,
+    pub(super) random: u64,
     /// Number that the last unit or building was given.
-    serial: u32,
+    pub(super) serial: u32,
     /// Loads of ore of each cell.
     pub(crate) ore: Box<[u8; CELLS]>,
     /// Which unit stands on a cell: 1 and up those of side 0, then those of side 1; 0 for none.
@@ -61,21 +61,8 @@ impl Hash for Game {
 impl Game {
     /// Begins a game. The seed decides which side begins where.
     pub(crate) fn new(setup: Setup, seed: u64) -> Self {
-        let map = Map::of(setup.map);
-        let side = || Side::new(map, setup.cash, setup.has_fog);
-        let mut game = Self {
-            map,
-            tick: 0,
-            random: seed,
-            serial: 0,
-            ore: Box::new(map.ore),
-            occupied: Box::new([0; CELLS]),
-            walls: Box::new([0; CELLS]),
-            sides: [side(), side()],
-            paths: Paths::default(),
-            hits: Vec::new(),
-            result: None,
-        };
+        let mut game = Self { random: seed, ..Self::bare(setup) };
+        let map = game.map;
         let first = (game.draw() & 1) as usize;
         for side in 0..2 {
             let start = map.starts[(side + first) % 2];
@@ -89,6 +76,33 @@ impl Game {
             game.sides[side].events = Events::NONE;
         });
         game
+    }
+
+    /// Makes a game in which nobody has anything yet.
+    pub(super) fn bare(setup: Setup) -> Self {
+        let map = Map::of(setup.map);
+        let side = || Side::new(map, setup.cash, setup.has_fog);
+        Self {
+            map,
+            tick: 0,
+            random: 0,
+            serial: 0,
+            ore: Box::new(map.ore),
+            occupied: Box::new([0; CELLS]),
+            walls: Box::new([0; CELLS]),
+            sides: [side(), side()],
+            paths: Paths::default(),
+            hits: Vec::new(),
+            result: None,
+        }
+    }
+
+    /// Returns a copy without what follows from the rest.
+    pub(super) fn without_ways(&self) -> Self {
+        let (ore, sides) = (self.ore.clone(), self.sides.clone());
+        let (occupied, walls) = (self.occupied.clone(), self.walls.clone());
+        let (paths, hits) = (Paths::default(), Vec::new());
+        Self { ore, occupied, walls, sides, paths, hits, ..*self }
     }
 
     /// Lets a tick pass. Nothing happens any more once the game is over.

@@ -7,7 +7,7 @@ use super::game::Game;
 /// with its id.
 #[derive(Debug, Clone, PartialEq, Default, Hash)]
 pub(crate) struct Groups {
-    groups: Vec<(String, Vec<u32>)>,
+    pub(super) groups: Vec<(String, Vec<u32>)>,
 }
 
 /// Maximum number of groups.

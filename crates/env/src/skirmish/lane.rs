@@ -11,7 +11,7 @@ use super::observation::observe;
 use super::words::hash_of;
 use super::world::World;
 use crate::scene::Scene;
-use crate::{CallError, Env, Generator, Image, ImageSize, RenderError, StepResult};
+use crate::{CallError, Env, Generator, Image, ImageSize, RenderError, StateError, StepResult};
 
 impl Env for World {
     fn reset(&mut self, generator: &mut Generator, obs: &mut [ColumnMut<'_>]) {
@@ -48,6 +48,14 @@ impl Env for World {
     fn verdict(&self) -> Verdict {
         let result = self.game.result.unwrap_or(GameResult::Draw);
         Verdict::new(result, Some(self.game.sides[0].score().into()))
+    }
+
+    fn state(&self) -> Result<Vec<f64>, StateError> {
+        self.packed()
+    }
+
+    fn set_state(&mut self, state: &[f64]) -> Result<(), StateError> {
+        self.unpack(state)
     }
 
     fn call(&mut self, _: &mut Generator, method: &str, payload: &str) -> Result<String, CallError> {

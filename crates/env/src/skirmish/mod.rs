@@ -27,11 +27,13 @@ mod obeying;
 mod observation;
 mod opponent;
 mod orders;
+mod packing;
 mod paths;
 mod producing;
 mod production;
 mod side;
 mod spaces;
+mod state;
 #[cfg(test)]
 mod tests;
 mod unit;

@@ -119,7 +119,7 @@ pub(crate) struct Script {
     strength: Strength,
     side: usize,
     /// Whether its army is on its way to the enemy.
-    is_attacking: bool,
+    pub(super) is_attacking: bool,
 }
 
 impl Script {

@@ -6,13 +6,11 @@ use arrayvec::ArrayVec;
 use rollhouse_core::GameResult;
 
 use super::actor::{Actor, MAX_BUILDINGS, MAX_UNITS, Target};
-use super::advance::{
-    Advance, Comparison, Condition, MAX_CHECK_EVERY, MAX_CONDITIONS, MAX_TICKS, MAX_VALUE,
-};
-use super::building::{Building, Sighting};
+use super::advance::{Advance, Comparison, Condition, MAX_CHECK_EVERY, MAX_CONDITIONS, MAX_TICKS, MAX_VALUE};
+use super::building::{Building, Sighting, footprint};
 use super::events::{EVENT_COUNT, Event, Events};
 use super::figures::{FIGURES, Figure};
-use super::game::Game;
+use super::game::{Game, mark};
 use super::groups::{MAX_GROUP_NAME_BYTES, MAX_GROUPS};
 use super::kinds::{BUILDING_KINDS, BuildingKind, ITEM_NUMBERS, Item, Line, UNIT_KINDS, UnitKind};
 use super::map::{CELLS, Cell, MAP_COUNT, RICH};
@@ -126,39 +124,38 @@ impl Game {
 
     /// Computes what follows of a side's units and buildings. Returns false if they cannot stand where they do.
     fn settle(&mut self, side: usize) -> bool {
-        let units: Vec<_> =
-            self.sides[side].units().map(|(slot, unit)| (slot, unit.cell, unit.rules().sight)).collect();
-        let buildings: Vec<_> =
-            self.sides[side].buildings().map(|(slot, it)| (slot, it.clone(), it.rules().sight)).collect();
-        let are_free = buildings.into_iter().all(|(slot, building, sight)| {
-            let is_free = self.takes(side, slot, &building);
-            self.sides[side].fog.add(self.map, building.middle(), sight);
-            is_free
-        });
-        let are_free = are_free
-            && units.into_iter().all(|(slot, cell, sight)| {
-                let is_free = self.map.has(cell) && self.is_free(cell);
-                self.occupied[cell.index()] = super::game::mark(side, slot.into(), MAX_UNITS);
-                self.sides[side].fog.add(self.map, cell, sight);
-                is_free
-            });
+        let (units, buildings) = (self.sides[side].units.clone(), self.sides[side].buildings.clone());
+        for (slot, building) in buildings.iter().enumerate() {
+            let Some(building) = building else { continue };
+            if !self.takes(side, slot, building) {
+                return false;
+            }
+            self.sides[side].fog.add(self.map, building.middle(), building.rules().sight);
+        }
+        for (slot, unit) in units.iter().enumerate() {
+            let Some(unit) = unit else { continue };
+            if !self.map.has(unit.cell) || !self.is_free(unit.cell) {
+                return false;
+            }
+            self.occupied[unit.cell.index()] = mark(side, slot, MAX_UNITS);
+            self.sides[side].fog.add(self.map, unit.cell, unit.rules().sight);
+        }
         let ore = self.sides[side].ore;
         self.sides[side].count_buildings();
-        are_free && ore == self.sides[side].ore
+        ore == self.sides[side].ore
     }
 
-    /// Marks the cells of a building; returns whether all of them were free.
-    fn takes(&mut self, side: usize, slot: u8, building: &Building) -> bool {
-        let size = i32::from(building.rules().size);
-        let Some(last) = building.cell.shifted(size - 1, size - 1).filter(|&last| self.map.has(last)) else {
+    /// Marks the cells of a building; returns false if they are not all free.
+    fn takes(&mut self, side: usize, slot: usize, building: &Building) -> bool {
+        let far = i32::from(building.rules().size) - 1;
+        if !building.cell.shifted(far, far).is_some_and(|last| self.map.has(last)) {
             return false;
-        };
-        let mut is_free = last.x >= building.cell.x;
-        for cell in super::building::footprint(building.kind, building.cell) {
-            is_free &= self.is_free(cell);
-            self.walls[cell.index()] = super::game::mark(side, slot.into(), MAX_BUILDINGS);
         }
-        is_free
+        footprint(building.kind, building.cell).all(|cell| {
+            let is_free = self.is_free(cell);
+            self.walls[cell.index()] = mark(side, slot, MAX_BUILDINGS);
+            is_free
+        })
     }
 }
 
@@ -188,7 +185,9 @@ impl Side {
         let counts = [units_killed, units_lost, buildings_killed, buildings_lost];
         counts.into_iter().try_for_each(|count| fields.integer(count, MOST))?;
         let Stats { kills_cost, deaths_cost, income, orders, .. } = &mut self.stats;
-        [kills_cost, deaths_cost, income, orders].into_iter().try_for_each(|sum| fields.integer(sum, MOST))?;
+        [kills_cost, deaths_cost, income, orders]
+            .into_iter()
+            .try_for_each(|sum| fields.integer(sum, MOST))?;
         events(fields, &mut self.events)?;
         fields.word(&mut self.spotted)?;
         fields.integer(&mut self.tenths, 10)?;
@@ -218,10 +217,10 @@ fn unit(fields: &mut Fields<'_>, unit: &mut Unit) -> Done {
     task(fields, &mut unit.task)?;
     let mut queued = unit.queued.len();
     fields.integer(&mut queued, MAX_QUEUED as u64)?;
-    let mut tasks = std::mem::take(&mut unit.queued).into_iter().chain(std::iter::repeat(Task::Idle));
-    for mut queued_task in tasks.by_ref().take(queued) {
-        task(fields, &mut queued_task)?;
-        unit.queued.push(queued_task);
+    let tasks = std::mem::take(&mut unit.queued).into_iter().chain(std::iter::repeat(Task::Idle));
+    for mut next in tasks.take(queued) {
+        task(fields, &mut next)?;
+        unit.queued.push(next);
     }
     fields.option(&mut unit.aim, no_target, target)?;
     fields.flag(&mut unit.is_ordered)
@@ -321,8 +320,8 @@ fn cell(fields: &mut Fields<'_>, cell: &mut Cell) -> Done {
 }
 
 fn events(fields: &mut Fields<'_>, events: &mut Events) -> Done {
-    let mut bits = Event::ALL.into_iter().filter(|&event| events.has(event));
-    let mut bits = bits.by_ref().fold(0_u32, |bits, event| bits | 1 << event as u32);
+    let happened = Event::ALL.into_iter().filter(|&event| events.has(event));
+    let mut bits = happened.fold(0_u32, |bits, event| bits | 1 << event as u32);
     fields.integer(&mut bits, (1 << EVENT_COUNT) - 1)?;
     *events = Events::NONE;
     Event::ALL.into_iter().filter(|&event| bits >> event as u32 & 1 == 1).for_each(|it| events.insert(it));
@@ -341,7 +340,9 @@ fn advance(fields: &mut Fields<'_>, advance: &mut Advance) -> Done {
     let mut count = until.conditions.len();
     fields.integer(&mut count, MAX_CONDITIONS as u64)?;
     let first = Condition { figure: Figure::Tick, comparison: Comparison::AtLeast, value: 0 };
-    for mut it in std::mem::take(&mut until.conditions).into_iter().chain(std::iter::repeat(first)).take(count) {
+    for mut it in
+        std::mem::take(&mut until.conditions).into_iter().chain(std::iter::repeat(first)).take(count)
+    {
         choice(fields, &mut it.figure, &Figure::ALL, FIGURES)?;
         choice(fields, &mut it.comparison, &Comparison::ALL, Comparison::ALL.len())?;
         fields.integer(&mut it.value, MAX_VALUE as u64)?;

@@ -24,7 +24,7 @@ pub(crate) struct Terms {
 pub(crate) struct World {
     terms: Terms,
     pub(crate) game: Game,
-    script: Script,
+    pub(super) script: Script,
     pub(crate) groups: Groups,
     /// What the next step advances by in place of what its action says.
     pub(crate) asked: Option<Advance>,
@@ -50,6 +50,13 @@ impl World {
     /// Begins the game of a seed.
     pub(crate) fn begin(&mut self, seed: u64) {
         *self = Self { game: Game::new(self.terms.setup, seed), ..Self::new(self.terms) };
+    }
+
+    /// Returns a copy for its state to be taken from.
+    pub(super) fn of_state(&self) -> Self {
+        let (game, script) = (self.game.without_ways(), self.script.clone());
+        let (groups, asked) = (self.groups.clone(), self.asked.clone());
+        Self { game, script, groups, asked, ..*self }
     }
 
     pub(crate) const fn terms(&self) -> &Terms {

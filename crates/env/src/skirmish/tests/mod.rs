@@ -4,6 +4,7 @@ mod advancing;
 mod calls;
 mod chance;
 mod interrupts;
+mod states;
 mod strengths;
 
 use rollhouse_core::{ColumnData, ColumnRef, EnvSpec, GameResult, Options};
@@ -12,8 +13,9 @@ use super::action::WIDTH;
 use super::advance::{MAX_CONDITIONS, Until};
 use super::events::Event;
 use super::game::{Game, Setup};
+use super::map::Cell;
 use super::opponent::{Script, Strength};
-use super::orders::{MAX_ORDERS, Order};
+use super::orders::{MAX_ORDERS, Order, OrderKind};
 use super::world::World;
 use super::{spec, terms};
 use crate::{CallError, Env, Generator, StepResult};
