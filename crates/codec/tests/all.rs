@@ -1,0 +1,3 @@
+//! All tests of the crate that need nothing but its public names, in one program.
+
+mod openra;

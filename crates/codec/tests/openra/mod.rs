@@ -1,0 +1,5 @@
+//! OpenRA's bridge.
+
+mod fuzz;
+mod golden;
+mod samples;
