@@ -14,6 +14,7 @@ fn main() {
     });
     println!("cargo::rustc-env=ROLLHOUSE_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
     let known = [
+        ("gate", "CARGO_FEATURE_GATE"),
         ("onnx", "CARGO_FEATURE_ONNX"),
         ("otlp", "CARGO_FEATURE_OTLP"),
         ("s3", "CARGO_FEATURE_S3"),

@@ -3,6 +3,7 @@
 mod cluster;
 mod env_options;
 mod export;
+mod gate;
 mod hand;
 mod help;
 mod number;
@@ -32,6 +33,9 @@ pub(crate) use cluster::{
 };
 pub(crate) use env_options::OptionArgs;
 pub(crate) use export::{ExportArgs, FilterArgs, ImportArgs};
+pub(crate) use gate::GateArgs;
+#[cfg(feature = "gate")]
+pub(crate) use gate::{GateWhat, OpenraArgs};
 pub(crate) use hand::ForkArgs;
 #[cfg(feature = "viewer")]
 pub(crate) use hand::{HandArgs, PlayEnvArgs};
@@ -83,6 +87,8 @@ pub(crate) enum Command {
     Play(PlayEnvArgs),
     /// List the environments, or describe one
     Envs(EnvsArgs),
+    /// Serve another simulator's protocol: its clients play an environment of this one
+    Gate(GateArgs),
     /// Look at recordings, verify, export and repair them
     Replay(ReplayArgs),
     /// Store, list and remove the policies of a cluster
@@ -140,6 +146,9 @@ impl Command {
         let (id, python) = match self {
             Self::Rollout(args) if args.data.place() != Place::Cluster => (Some(&args.env), &mut args.python),
             Self::Envs(args) => (args.id.as_ref(), &mut args.python),
+            Self::Gate(GateArgs { what: gate::GateWhat::Openra(args) }) => {
+                (Some(&args.env), &mut args.python)
+            }
             Self::Policy(PoliciesArgs { what: PoliciesWhat::Compare(args) })
                 if args.cluster.url().is_none() =>
             {

@@ -19,6 +19,8 @@ mod credentials;
 mod doctor;
 mod envs;
 pub mod failure;
+#[cfg(feature = "gate")]
+mod gate;
 mod health;
 pub mod human;
 mod joining;
@@ -173,6 +175,7 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         #[cfg(feature = "viewer")]
         Command::Play(args) => play::run(&args, out),
         Command::Envs(args) => envs::run(&args, out),
+        Command::Gate(args) => gate_of(&args, out),
         Command::Replay(args) => replay::run(args.what, out),
         Command::Policy(args) => policy::run(&args.what, out),
         Command::Store(args) => store::run(&args.what, out),
@@ -199,6 +202,18 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Man(args) => completions::pages(&args),
         Command::PluginWorker(args) => plugins::work(args.host),
     }
+}
+
+#[cfg(feature = "gate")]
+fn gate_of(args: &args::GateArgs, out: &mut Output) -> Result<Status, Failure> {
+    gate::run(&args.what, out)
+}
+
+#[cfg(not(feature = "gate"))]
+fn gate_of(_: &args::GateArgs, _: &mut Output) -> Result<Status, Failure> {
+    let message = "this program was built without gates";
+    Err(Failure::new(Status::Usage, message)
+        .hint("the cargo feature `gate` adds them; images and wheels have it"))
 }
 
 #[cfg(test)]

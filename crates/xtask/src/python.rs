@@ -197,8 +197,16 @@ pub(crate) fn program(root: &Path) -> Result<(), Stop> {
 
 /// Builds the binary that users get.
 pub(crate) fn release(root: &Path) -> Result<PathBuf, Stop> {
-    let arguments =
-        ["build", "--quiet", "--release", "--locked", "--package", "rollhouse-cli", "--features", "onnx"];
+    let arguments = [
+        "build",
+        "--quiet",
+        "--release",
+        "--locked",
+        "--package",
+        "rollhouse-cli",
+        "--features",
+        "gate,onnx",
+    ];
     shown(&mut cargo(root, &arguments)).map_err(Stop::Failed)?;
     Ok(release_path(root))
 }
@@ -441,7 +449,8 @@ mod tests {
     #[test]
     fn the_wheel_of_the_tests_needs_nothing_compiled_that_the_rust_tests_did_not_but_its_bindings() {
         // Both are built with `as-tested`, which adds this one; the others are to be there without it.
-        let compiled = packages(&["--workspace", "--features", "rollhouse-python/onnx"]);
+        let compiled =
+            packages(&["--workspace", "--features", "rollhouse-python/gate,rollhouse-python/onnx"]);
         let wanted = packages(&[
             "--package",
             "rollhouse-python",

@@ -72,7 +72,7 @@ fn with_examples(command: Command, path: &str) -> Command {
 
 /// The groups in which commands are listed, each with its commands.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Play and look", &["rollout", "play", "envs", "policy", "replay", "watch"]),
+    ("Play and look", &["rollout", "play", "envs", "policy", "replay", "watch", "gate"]),
     ("Cluster", &["up", "status", "top", "nodes", "sessions", "close", "drain", "undrain"]),
     ("Operate", &["coordinator", "node", "doctor", "health", "config", "certs", "token", "audit", "store"]),
     ("This command", &["completions", "man"]),
@@ -95,6 +95,9 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("rollhouse play", "rollhouse play Snake-v0"),
     ("rollhouse envs", "rollhouse envs"),
     ("rollhouse envs", "rollhouse envs CartPole-v1"),
+    ("rollhouse gate", "rollhouse gate openra"),
+    ("rollhouse gate openra", "rollhouse gate openra --option opponent=hard --data ./games"),
+    ("rollhouse gate openra", "rollhouse gate openra --listen 0.0.0.0:9999 --token-file ./token"),
     ("rollhouse replay", "rollhouse replay ls --sort -return --limit 5"),
     ("rollhouse replay", "rollhouse replay play k3f9q2tz-17-203"),
     ("rollhouse replay ls", "rollhouse replay ls --sort -return --limit 5"),

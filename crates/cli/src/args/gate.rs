@@ -1,0 +1,64 @@
+//! The arguments of gates.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use rollhouse_core::EnvId;
+
+use super::{OptionArgs, PluginArgs, PythonArgs, number};
+
+#[derive(Debug, Args)]
+pub(crate) struct GateArgs {
+    #[command(subcommand)]
+    pub(crate) what: GateWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GateWhat {
+    /// Serve OpenRA's bridge for learners (gRPC, openra.rl.RLBridge): its clients play Skirmish-v0
+    Openra(OpenraArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OpenraArgs {
+    /// Address to listen on; one that other machines reach needs --token-file. Port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9999", value_parser = address)]
+    pub(crate) listen: SocketAddr,
+    /// File with the token that calls have to carry, as `authorization: Bearer TOKEN`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Environment of all sessions: Skirmish-v0, or another with its observations and actions
+    #[arg(long, value_name = "ID", default_value = "Skirmish-v0")]
+    pub(crate) env: EnvId,
+    #[command(flatten)]
+    pub(crate) env_options: OptionArgs,
+    /// Most sessions at a time, beside the one of the stream, 1 to 4096
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = number::whole::<usize, 1, 4096>)]
+    pub(crate) sessions: usize,
+    /// Ticks a second of the stream GameSession, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 25, value_parser = number::whole::<u32, 1, 1000>)]
+    pub(crate) ticks_per_second: u32,
+    /// Play maps that the environment does not have on the map of its option, instead of not beginning such a session
+    #[arg(long)]
+    pub(crate) any_map: bool,
+    /// Seed of the stream's first game [default: drawn]
+    #[arg(long, value_name = "S", value_parser = number::any::<u64>)]
+    pub(crate) seed: Option<u64>,
+    /// Folder to record all sessions into [default: none is recorded]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
+    #[command(flatten)]
+    pub(crate) python: PythonArgs,
+    /// Print the address as a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Reads `HOST:PORT`; of a name's addresses the first is taken.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text.to_socket_addrs().map_err(|error| format!("HOST:PORT is wanted: {error}"))?;
+    found.next().ok_or_else(|| "the name has no address".to_owned())
+}

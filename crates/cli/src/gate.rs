@@ -1,0 +1,135 @@
+//! `rollhouse gate`: listeners that speak other simulators' protocols, with lanes behind them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rollhouse_config::{Log, Traces};
+use rollhouse_core::read_regular_text;
+use rollhouse_gate::openra::{BeginRecording, BridgeSettings, EmbeddedLanes};
+use rollhouse_gate::{Gate, GateError};
+use rollhouse_host::ConnectWatch;
+use rollhouse_replay::Recorder;
+use serde::Serialize;
+use tracing::info;
+
+use crate::args::{GateWhat, OpenraArgs};
+use crate::failure::{Failure, Status};
+use crate::logging::Logging;
+use crate::output::Output;
+use crate::recording::{header_of, open_recorder, record_failure, refuse_store};
+use crate::service::until_ended;
+use crate::{python_envs, signals};
+
+pub(crate) fn run(what: &GateWhat, out: &mut Output) -> Result<Status, Failure> {
+    let logging = Logging::begin("rollhouse-gate", &Log::default(), &Traces::default())?;
+    let GateWhat::Openra(args) = what;
+    let done = openra(args, &logging, out);
+    logging.end(done)
+}
+
+fn openra(args: &OpenraArgs, logging: &Logging, out: &mut Output) -> Result<Status, Failure> {
+    let asked = signals::of_service()?;
+    let entry = python_envs::of_id(&args.env, &args.plugins, &args.python, false, &ConnectWatch::default())?;
+    let token = args.token_file.as_deref().map(token).transpose()?;
+    let recorder = args.data.as_deref().map(recorder).transpose()?;
+    let options = args.env_options.options.clone();
+    let lanes = EmbeddedLanes::new(entry, options, recorder.as_ref().map(recording));
+    let lanes = lanes.map_err(|error| Failure::of(Status::Usage, &error))?;
+    let settings = BridgeSettings {
+        sessions: args.sessions,
+        ticks_per_second: args.ticks_per_second.into(),
+        any_map: args.any_map,
+        seed: args.seed,
+    };
+    let gate =
+        Gate::openra(args.listen, token.as_deref(), Arc::new(lanes), settings).map_err(gate_failure)?;
+    let address = gate.address().to_string();
+    if args.json {
+        out.json(&Served { address: &address, env: &args.env })?;
+    } else {
+        writeln!(out, "{address}")?;
+    }
+    out.flush()?;
+    info!(address, env = %args.env, "OpenRA's bridge is served");
+    until_ended(&asked, logging, &[], || !gate.is_serving());
+    let was_serving = gate.is_serving();
+    gate.stop();
+    if let Some(recorder) = recorder.map(Arc::into_inner) {
+        // A world that hangs may still have it; what it wrote is there all the same.
+        recorder.map(Recorder::finish).transpose().map_err(|error| record_failure(&error))?;
+    }
+    if was_serving { Ok(Status::Done) } else { Err(Failure::new(Status::Failed, "the gate has failed")) }
+}
+
+/// The output of `--json`; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct Served<'a> {
+    address: &'a str,
+    env: &'a str,
+}
+
+fn token(file: &Path) -> Result<String, Failure> {
+    let text = read_regular_text(file, MAX_TOKEN_BYTES).map_err(|error| {
+        Failure::new(Status::Usage, format_args!("{} cannot be read: {error}", file.display()))
+    })?;
+    let token = text.trim();
+    let is_plain = token.len() >= MIN_TOKEN_BYTES && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_plain { Ok(token.to_owned()) } else { Err(bad_token(file)) }
+}
+
+fn bad_token(file: &Path) -> Failure {
+    let message = format!(
+        "{} has no token: {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES} letters, digits and signs are wanted",
+        file.display()
+    );
+    Failure::new(Status::Usage, message).hint("openssl rand -hex 32 draws one")
+}
+
+fn recorder(dir: &Path) -> Result<Arc<Recorder>, Failure> {
+    let way_out = "--data DIR records into another folder";
+    refuse_store(dir, way_out)?;
+    open_recorder(dir, "--data", way_out).map(Arc::new)
+}
+
+fn recording(recorder: &Arc<Recorder>) -> Box<BeginRecording> {
+    let recorder = Arc::clone(recorder);
+    Box::new(move |entry, config| recorder.begin_run(header_of(entry, config.clone(), POLICY, None)))
+}
+
+fn gate_failure(error: GateError) -> Failure {
+    match &error {
+        GateError::Shape(_) => Failure::of(Status::Usage, &error)
+            .hint("`rollhouse envs Skirmish-v0` shows the observations and actions that are wanted"),
+        GateError::Open(_) => Failure::of(Status::Usage, &error).hint("--token-file names a file with one"),
+        GateError::Listen { .. } => Failure::of(Status::Failed, &error)
+            .hint("--listen HOST:PORT listens elsewhere, with port 0 on a free one"),
+        _ => Failure::of(Status::Failed, &error),
+    }
+}
+
+/// The name that is recorded as the policy of clients.
+const POLICY: &str = "openra";
+/// Lengths of a token.
+const MIN_TOKEN_BYTES: usize = 16;
+const MAX_TOKEN_BYTES: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_the_text_of_its_file_and_one_that_is_short_or_has_blanks_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            token(&path)
+        };
+        assert_eq!(read("0123456789abcdef\n").unwrap(), "0123456789abcdef");
+        for bad in ["", "0123456789", "0123456789 abcdef"] {
+            let failure = read(bad).unwrap_err();
+            assert!(failure.message().contains("16 to 4096"), "{}", failure.message());
+        }
+        assert!(token(&dir.path().join("none")).is_err());
+    }
+}
