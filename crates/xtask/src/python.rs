@@ -30,10 +30,12 @@ pub(crate) const FEATURES_OF_TESTS: &str = "rollhouse-python/as-tested";
 /// The oldest Python that the package promises to work with, minor version.
 const OLDEST_PYTHON: u32 = 10;
 
-/// The package's tests, the file of those that train with other libraries, and that of those that LeRobot opens.
+/// The package's tests, the file of those that train with other libraries, that of those that LeRobot opens, and those of gates.
 const TESTS: &str = "crates/python/tests";
 const TRAINERS: &str = "crates/python/tests/test_trainers.py";
 const LEROBOT: &str = "crates/python/tests/test_lerobot.py";
+const OPENRA: [&str; 2] =
+    ["crates/python/tests/test_openra_bridge.py", "crates/python/tests/test_openra_rl.py"];
 
 /// Runs the package's own tests on each Gymnasium: on the oldest those that use its API. Tests that need PyTorch skip
 /// themselves without it.
@@ -143,9 +145,16 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
             files: vec![tests.join("requirements.txt"), tests.join("requirements-lerobot.txt")],
         };
         let opened = pytest(root, Some(wheel), &environment.with(wheel)?, &[LEROBOT], true)?;
+        // What OpenRA-RL brings nobody else needs.
+        let environment = Environment {
+            path: root.join("target/python/openra"),
+            requirements: Vec::new(),
+            files: vec![tests.join("requirements.txt"), tests.join("requirements-openra.txt")],
+        };
+        let gated = pytest(root, Some(wheel), &environment.with(wheel)?, &OPENRA, true)?;
         from_source(root)?;
         Ok(format!(
-            "{oldest}; {found}; trainers: {learned}; LeRobot: {opened}; types checked; installed from source"
+            "{oldest}; {found}; trainers: {learned}; LeRobot: {opened}; gates: {gated}; types checked; installed from source"
         ))
     })
 }
