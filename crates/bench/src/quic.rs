@@ -463,7 +463,8 @@ async fn answer(connection: Connection) {
     }
 }
 
-const TAKEN: Attached = Attached { lanes: 0, last: 0, logs: false, as_done: false, plays: false, paced: false };
+const TAKEN: Attached =
+    Attached { lanes: 0, last: 0, logs: false, as_done: false, plays: false, paced: false };
 
 async fn framed(responder: Responder) -> Option<()> {
     let (mut reader, mut writer) = responder.accept_frames(TAKEN, MAX_COLUMNS).await.ok()?;

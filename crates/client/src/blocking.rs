@@ -414,7 +414,7 @@ impl Pool {
     ///
     /// # Errors
     /// See [`MethodError`].
-    pub fn control(&mut self, lanes: &[u32], control: &PaceControl) -> Result<Vec<PaceAnswer>, MethodError> {
+    pub fn control(&mut self, lanes: &[u32], control: PaceControl) -> Result<Vec<PaceAnswer>, MethodError> {
         self.ask_with(async |pool| pool.control(lanes, control).await)
     }
 

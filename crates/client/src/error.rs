@@ -84,7 +84,9 @@ pub enum OpenError {
         env: String,
     },
     /// Live lanes cannot be resumed on another node, although the caller demands it.
-    #[error("on_loss: live lanes of `{env}` cannot be resumed, their world does not wait; report or raise their loss")]
+    #[error(
+        "on_loss: live lanes of `{env}` cannot be resumed, their world does not wait; report or raise their loss"
+    )]
     LiveLanes {
         /// The env's id.
         env: String,

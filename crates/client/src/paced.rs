@@ -36,7 +36,8 @@ impl AsyncPool {
         let layout = self.kind.layout.clone();
         let elements = layout.action.elements();
         self.ask_latest(|first, count| {
-            let rows = (0..lanes.len()).filter(|&row| (first..first + count).contains(&(lanes[row] as usize)));
+            let rows =
+                (0..lanes.len()).filter(|&row| (first..first + count).contains(&(lanes[row] as usize)));
             let rows: Vec<usize> = rows.collect();
             let named: Vec<u32> = rows.iter().map(|&row| lanes[row] - first as u32).collect();
             if named.is_empty() {
@@ -55,7 +56,7 @@ impl AsyncPool {
     pub async fn control(
         &mut self,
         lanes: &[u32],
-        control: &PaceControl,
+        control: PaceControl,
     ) -> Result<Vec<PaceAnswer>, MethodError> {
         self.check_nothing_outstanding()?;
         if self.recipe.open.settings.pace.is_none() {
@@ -67,7 +68,7 @@ impl AsyncPool {
             let here = lanes.iter().filter(|&&lane| range.contains(&(lane as usize)));
             let here: Vec<u32> = here.map(|&lane| lane - range.start as u32).collect();
             if lanes.is_empty() || !here.is_empty() {
-                let params = PaceParams { lanes: here, control: control.clone() };
+                let params = PaceParams { lanes: here, control };
                 answers.push(self.call::<PaceLanes>(session, &params).await?);
             }
         }

@@ -75,7 +75,7 @@ impl Items {
     /// room.
     fn join<T: Count>(&self, earlier: &[T], newest: &mut [T]) -> (bool, usize) {
         let (place, most) = (self.place.clone(), self.place.len() / self.width);
-        let counts = [&*earlier, &*newest].map(|row| row.get(place.end).map_or(0, |count| count.items()));
+        let counts = [earlier, &*newest].map(|row| row.get(place.end).map_or(0, |count| count.items()));
         let [before, after] = counts.map(|count| count.min(most));
         let kept = after.min(most - before);
         if newest.len() <= place.end || earlier.len() <= place.end {
@@ -153,7 +153,9 @@ mod tests {
 
     #[test]
     fn of_actions_without_lists_the_newest_is_taken() {
-        for space in [Space::Discrete(DiscreteSpace { n: 4, start: 0, own: None }), space(&[("a", number(3))])] {
+        for space in
+            [Space::Discrete(DiscreteSpace { n: 4, start: 0, own: None }), space(&[("a", number(3))])]
+        {
             let joining = Joining::of(&space);
             let mut newest = ColumnData::I64(vec![2]);
             let joined = joining.join(ColumnRef::I64(&[1]), &mut newest);

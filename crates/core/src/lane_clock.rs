@@ -165,15 +165,7 @@ impl LaneClock {
                 self.forget();
             }
             ClockEvent::Attached | ClockEvent::Detached => {}
-            ClockEvent::Began => {
-                self.forget();
-                (self.marks, self.stands_since) = (Marks::default(), None);
-                match self.state {
-                    LaneState::Standing => self.before = LaneState::Playing,
-                    _ => self.state = LaneState::Playing,
-                }
-                self.restart(now);
-            }
+            ClockEvent::Began => self.begin(now),
             ClockEvent::Posted => self.post(now)?,
             ClockEvent::Answered => self.since = now,
             ClockEvent::Ended => {
@@ -251,6 +243,16 @@ impl LaneClock {
         if self.state == LaneState::Planning && now >= self.plan_ends {
             self.end_plan(self.plan_ends);
         }
+    }
+
+    fn begin(&mut self, now: Duration) {
+        self.forget();
+        (self.marks, self.stands_since) = (Marks::default(), None);
+        match self.state {
+            LaneState::Standing => self.before = LaneState::Playing,
+            _ => self.state = LaneState::Playing,
+        }
+        self.restart(now);
     }
 
     fn post(&mut self, now: Duration) -> Result<(), NotNow> {

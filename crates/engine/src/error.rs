@@ -3,8 +3,8 @@
 use std::fmt;
 
 use rollhouse_arena::ArenaError;
-use rollhouse_core::{DType, NotNow};
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
+use rollhouse_core::{DType, NotNow};
 use rollhouse_env::{BadAction, MakeError, RenderError, StateError};
 
 use crate::options::OptionsError;

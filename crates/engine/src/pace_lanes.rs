@@ -75,8 +75,11 @@ impl Method for PaceLanes {
             let done = paced.control(&named, event, now);
             done.map_err(|(lane, why)| StepError::NotNow { lane, why })?;
         }
-        let all: Vec<usize> =
-            if named.is_empty() { (0..count).collect() } else { named.iter().map(|&lane| lane as usize).collect() };
+        let all: Vec<usize> = if named.is_empty() {
+            (0..count).collect()
+        } else {
+            named.iter().map(|&lane| lane as usize).collect()
+        };
         let word = |&lane: &usize| paced.state(lane).map_or(String::new(), |state| state.word().to_owned());
         Ok(PaceAnswer { states: all.iter().map(word).collect() })
     }

@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use rollhouse_core::{
     AutoresetMode, ClockEvent, ColumnData, ColumnRef, EnvSpec, Joining, LaneClock, LaneState, Marks, NotNow,
-    Pace,
-    Tick,
+    Pace, Tick,
 };
 use rollhouse_env::ActionCheck;
 use rollhouse_policy::{Act, Noop, Policy};

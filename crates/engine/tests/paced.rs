@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::{
-    AutoresetMode, BoxSpace, Clock, ClockEvent, ColumnData, ColumnMut, ColumnRef, CompositeSpace, Determinism,
-    DiscreteSpace, EnvSource, EnvSpec, LaneState, Pace, SequenceSpace, Space, split_mix64,
+    AutoresetMode, BoxSpace, Clock, ClockEvent, ColumnData, ColumnMut, ColumnRef, CompositeSpace,
+    Determinism, DiscreteSpace, EnvSource, EnvSpec, LaneState, Pace, SequenceSpace, Space, split_mix64,
 };
 use rollhouse_engine::{
     Engine, EngineConfig, MAX_QUEUED_ACTIONS, PacedLanes, PostError, Received, Reset, StepError,
@@ -201,7 +201,11 @@ fn no_order_is_carried_out_twice_no_end_is_lost_and_what_was_dropped_is_counted(
                     world.paced.attend(false, world.now);
                     let steps = world.ledger.lock().steps;
                     world.pass(Duration::from_millis(chance.below(900)), || Duration::ZERO);
-                    assert_eq!(world.ledger.lock().steps, steps, "seed {seed}: a lane without an owner stands");
+                    assert_eq!(
+                        world.ledger.lock().steps,
+                        steps,
+                        "seed {seed}: a lane without an owner stands"
+                    );
                     world.paced.attend(true, world.now);
                     false
                 }
@@ -227,7 +231,8 @@ fn no_order_is_carried_out_twice_no_end_is_lost_and_what_was_dropped_is_counted(
             }
         }
         // Everything that is owed is played, and the last answers are taken.
-        let _resumed = all.iter().map(|&lane| world.paced.control(&[lane], ClockEvent::Resume, world.now)).count();
+        let _resumed =
+            all.iter().map(|&lane| world.paced.control(&[lane], ClockEvent::Resume, world.now)).count();
         world.pass(Duration::from_secs(1), || Duration::ZERO);
         world.answer(&all);
         world.pass(Duration::from_secs(1), || Duration::ZERO);

@@ -17,6 +17,7 @@ mod recording;
 mod request;
 mod resume;
 mod sending;
+mod ticking;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -103,7 +104,8 @@ impl OwnedSession {
         let engine = Engine::new(&plan.entry, plan.engine.clone(), None)
             .map_err(|error| Refusal::new(RefusalCode::BadRequest, with_causes(&error)))?;
         let spec = plan.entry.spec();
-        let layout = if plan.pace.is_some() { FrameLayout::of(&spec.clone().paced()) } else { FrameLayout::of(spec) };
+        let layout =
+            if plan.pace.is_some() { FrameLayout::of(&spec.clone().paced()) } else { FrameLayout::of(spec) };
         let pacing = plan.pace.map(|pace| Box::new(Pacing::of(&plan, pace)));
         let recorder = recorder.filter(|_| plan.is_recorded());
         Ok(Self {
@@ -361,7 +363,7 @@ impl OwnedSession {
         }
         let mask: Vec<bool> = lanes.mask.iter().map(|&flag| flag == 1).collect();
         if let Some(pacing) = &mut self.sent.pacing {
-            pacing.begins(&mask);
+            pacing.begin(&mask);
         }
         let unkept = !lanes.options.is_empty() && !lanes.kept;
         let reset = Reset { seeds: lanes.seeds, mask, options: lanes.options };

@@ -246,9 +246,12 @@ impl OwnedHandle {
         if !(session.is_gathering() && session.is_paced() && !session.is_late() && measured.is_prompt()) {
             return Ok(None);
         }
-        let collect = |measured: &mut MeasuredSession| measured.collect(header.kind, (hastened, false), figures);
+        let collect =
+            |measured: &mut MeasuredSession| measured.collect(header.kind, (hastened, false), figures);
         match slot.with(collect).map_err(Unanswered::Gone)? {
-            Progress::Answered(answer) => answer.map(|answer| Some(Ticked::Answered(answer))).map_err(Unanswered::Fault),
+            Progress::Answered(answer) => {
+                answer.map(|answer| Some(Ticked::Answered(answer))).map_err(Unanswered::Fault)
+            }
             Progress::Waits(until) => Ok(Some(Ticked::Waits(until.unwrap_or_else(Instant::now)))),
             Progress::Ended => Err(Unanswered::Ended),
         }

@@ -258,9 +258,10 @@ fn pace_of(settings: &LaneSettings, spec: &EnvSpec) -> Result<Option<Pace>, Refu
     let pace = pace.check().map_err(|error| bad(format!("pace: {error}")))?;
     let ours = |channel: &&ColumnSpec| [TICKS, DROPPED, LATE].contains(&&*channel.path);
     match spec.info_channels.iter().find(ours) {
-        Some(taken) => {
-            Err(bad(format!("pace: the env has an info `{}`, by which live lanes say what went by", taken.path)))
-        }
+        Some(taken) => Err(bad(format!(
+            "pace: the env has an info `{}`, by which live lanes say what went by",
+            taken.path
+        ))),
         None => Ok(Some(pace)),
     }
 }

@@ -200,7 +200,7 @@ impl NativeLanes {
         let control = control_of(control, number)?;
         let mut state = self.lock(py)?;
         let inner = state.inner(py)?;
-        let answers = py.detach(|| inner.control(&lanes, &control)).map_err(|error| of_method(py, &error))?;
+        let answers = py.detach(|| inner.control(&lanes, control)).map_err(|error| of_method(py, &error))?;
         Ok(answers.into_iter().flat_map(|answer| answer.states).collect())
     }
 

@@ -160,7 +160,7 @@ impl Lanes {
     pub(crate) fn control(
         &mut self,
         lanes: &[u32],
-        control: &PaceControl,
+        control: PaceControl,
     ) -> Result<Vec<PaceAnswer>, MethodError> {
         match self {
             Self::Engine(..) => Err(Refused::NoPace.into()),

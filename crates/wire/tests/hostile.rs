@@ -67,7 +67,8 @@ async fn session(
     let serve = async {
         let (request, responder) = requests.next().await.unwrap();
         assert_eq!(request, Request::Attach(attach()));
-        let attached = Attached { lanes: 1, last: 0, logs: false, as_done: false, plays: false, paced: false };
+        let attached =
+            Attached { lanes: 1, last: 0, logs: false, as_done: false, plays: false, paced: false };
         responder.accept_frames(attached, max_columns).await.unwrap()
     };
     let (attached, served) = tokio::join!(owner.attach(attach(), None, max_columns), serve);

@@ -127,7 +127,8 @@ fn a_stranger_has_few_streams_and_bytes_until_he_shows_a_sessions_secret() {
 
         let (asked, responder) = requests.next().await.unwrap();
         assert!(matches!(asked, Request::Attach(_)), "{}", asked.word());
-        let attached = Attached { lanes: 1, last: 0, logs: false, as_done: false, plays: false, paced: false };
+        let attached =
+            Attached { lanes: 1, last: 0, logs: false, as_done: false, plays: false, paced: false };
         let shares = ShareBook::new(SharedBound::CONNECTIONS);
         let admitted = node.admit(&shares, Claimant::owner("ada")).unwrap();
         let _session = responder.accept_frames(attached, 1 << 20).await.unwrap();

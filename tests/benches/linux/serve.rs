@@ -102,8 +102,14 @@ async fn serve_quic(connection: Connection, lanes: usize) {
         let Request::Attach(attach) = request else { panic!("{request:?}") };
         let mut session = Session::new(lanes, u64::from(attach.index));
         tokio::task::spawn_local(async move {
-            let attached =
-                Attached { lanes: lanes as u32, last: 0, logs: false, as_done: false, plays: false };
+            let attached = Attached {
+                lanes: lanes as u32,
+                last: 0,
+                logs: false,
+                as_done: false,
+                plays: false,
+                paced: false,
+            };
             let (mut reader, mut writer) =
                 responder.accept_frames(attached, 1 << 20).await.expect("the client is there");
             while let Ok(Some(header)) = reader.read().await {

@@ -154,7 +154,10 @@ pub(super) fn answers() -> Vec<Sample> {
         answer("answer-ship", Shipped::Durable),
         answer("answer-open_session", SessionOpened { spec: spec(), lease_ms: 30_000, replay: false }),
         answer("answer-close_session", end),
-        answer("answer-attach", Attached { lanes: 32, last: 41, logs: false, as_done: false, plays: false, paced: false }),
+        answer(
+            "answer-attach",
+            Attached { lanes: 32, last: 41, logs: false, as_done: false, plays: false, paced: false },
+        ),
         answer(
             "answer-attach-as_done",
             Attached { lanes: 32, last: 0, logs: true, as_done: true, plays: false, paced: false },
