@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rollhouse.cluster import connect as connect
     from rollhouse.hosted import HostedVectorEnv as HostedVectorEnv
     from rollhouse.hosted import vectorize as vectorize
+    from rollhouse.paced import LiveLanes as LiveLanes
     from rollhouse.policies import Policy as Policy
     from rollhouse.replay_session import ReplaySession as ReplaySession
     from rollhouse.score import Score as Score
@@ -47,6 +48,7 @@ __all__ = [
     "EmbeddedVectorEnv",
     "Event",
     "HostedVectorEnv",
+    "LiveLanes",
     "Policy",
     "Recording",
     "RecordingWarning",
@@ -76,6 +78,7 @@ _LAZY = {
     "Cluster": ("rollhouse.cluster", "Cluster"),
     "ClusterVectorEnv": ("rollhouse.cluster", "ClusterVectorEnv"),
     "HostedVectorEnv": ("rollhouse.hosted", "HostedVectorEnv"),
+    "LiveLanes": ("rollhouse.paced", "LiveLanes"),
     "Policy": ("rollhouse.policies", "Policy"),
     "ReplaySession": ("rollhouse.replay_session", "ReplaySession"),
     "Score": ("rollhouse.score", "Score"),

@@ -331,7 +331,8 @@ class ClusterVectorEnv(NativeVectorEnv, LiveLanes, gymnasium.vector.VectorEnv):
     step is one round trip to each node. The interpreter lock is released meanwhile, and Ctrl-C ends it. When a
     connection is lost, it is made again and the last request repeated, which steps nothing twice. Lanes whose
     node went away go on elsewhere, as ``on_loss`` says. A call that takes longer
-    than the cluster's ``timeout`` raises ``TimeoutError``; the env has to be reset then, as after Ctrl-C.
+    than the cluster's ``timeout`` raises ``TimeoutError``; the env has to be reset then, as after Ctrl-C. Owners of live lanes
+    (``pace``) have the methods of ``LiveLanes``, too.
 
     Attributes:
         run: The UUID that the episodes of this env are named by.
