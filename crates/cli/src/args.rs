@@ -344,7 +344,7 @@ pub(crate) enum ReplayWhat {
     Diff(DiffArgs),
     /// Write episodes out for other programs
     Export(ExportArgs),
-    /// Take in episodes that `replay export --format rhr` has written
+    /// Take in episodes that `replay export --format rhr` has written; list what replays of OpenRA say of themselves
     Import(ImportArgs),
     /// Pin episodes: no budget drops them and no pruning removes them
     Pin(PinArgs),
@@ -451,7 +451,7 @@ pub(crate) struct LsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
     /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = episode)]
     pub(crate) name: EpisodeName,
     #[command(flatten)]
     pub(crate) data: DataArgs,
@@ -480,7 +480,7 @@ pub(crate) struct DiffArgs {
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
     /// The episodes, as `replay ls` prints them [default: all]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = episode)]
     pub(crate) names: Vec<EpisodeName>,
     /// Every episode of the folder; also finds all damage
     #[arg(long, conflicts_with = "names")]
@@ -542,6 +542,19 @@ fn short_run(text: &str) -> Result<u64, String> {
     let name = format!("{text}-0-0").parse::<EpisodeName>();
     name.map(|name| name.run)
         .map_err(|_| format!("`{text}` is neither what an episode's name begins with nor the id of a run"))
+}
+
+/// Reads an episode's name. A file of OpenRA is no episode: the error says why.
+fn episode(text: &str) -> Result<EpisodeName, String> {
+    let ending = Path::new(text).extension();
+    if ending.is_some_and(|ending| ending.eq_ignore_ascii_case("orarep")) {
+        return Err(
+            "a replay of OpenRA has orders alone, and no states: only OpenRA plays it, with the same build \
+                    and map; `rollhouse replay import FILE.orarep` lists what it says of itself"
+                .to_owned(),
+        );
+    }
+    text.parse::<EpisodeName>().map_err(|error| error.to_string())
 }
 
 fn finite(text: &str) -> Result<f64, String> {

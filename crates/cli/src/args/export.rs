@@ -59,7 +59,7 @@ impl ExportArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// The files, each with one episode
+    /// The files, each with one episode; of those that end in .orarep what they say is listed, and nothing taken in
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// Folder of the recordings, which is made if need be [env: ROLLHOUSE_DATA] [default: ./rollhouse-data]

@@ -114,6 +114,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "rollhouse replay export --env CartPole-v1 --best 10 --format npz --into arrays",
     ),
     ("rollhouse replay import", "rollhouse replay import best.rhr"),
+    ("rollhouse replay import", "rollhouse replay import game.orarep --json"),
     ("rollhouse replay pin", "rollhouse replay pin k3f9q2tz-17-203"),
     ("rollhouse replay unpin", "rollhouse replay unpin k3f9q2tz-17-203"),
     ("rollhouse replay tag", "rollhouse replay tag k3f9q2tz-17-203 odd"),

@@ -12,7 +12,7 @@ use super::{DataArgs, HostingArgs, PluginArgs, number};
 #[derive(Debug, Args)]
 pub(crate) struct PlayArgs {
     /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203 [default: chosen from a list]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = super::episode)]
     pub(crate) name: Option<EpisodeName>,
     /// Play an episode that is still being recorded, as far as it goes, and follow it: the longest one so far. A named
     /// episode is always played in this way

@@ -1,7 +1,9 @@
-//! `rollhouse replay import`: takes in exported episodes.
+//! `rollhouse replay import`: takes in exported episodes, and lists what replays of OpenRA say of themselves.
+
+mod openra;
 
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rollhouse_core::{EpisodeName, open_regular};
@@ -17,28 +19,44 @@ use crate::replay::read_failure;
 
 pub(super) fn run(args: &ImportArgs, out: &mut Output) -> Result<Status, Failure> {
     let dir = args.folder();
-    let mut importer = Importer::open(Arc::new(RealDisk), &dir).map_err(import_failure)?;
     let mut status = Status::Done;
+    let mut left_out = |file: &Path, failure: &Failure| {
+        say(&format!("{} is left out: {}", file.display(), failure.message()));
+        if status == Status::Done {
+            status = failure.status();
+        }
+    };
+    let (listed, files): (Vec<&PathBuf>, Vec<_>) = args.files.iter().partition(|file| is_openra(file));
+    for file in listed {
+        match openra::read(file) {
+            Ok(replay) => replay.print(args.json, out)?,
+            Err(failure) => left_out(file, &failure),
+        }
+    }
+    if files.is_empty() {
+        return Ok(status);
+    }
+    let mut importer = Importer::open(Arc::new(RealDisk), &dir).map_err(import_failure)?;
     let mut taken = 0;
-    for file in &args.files {
+    for file in &files {
         match take_in(&mut importer, file) {
             Ok(imported) => {
                 taken += 1;
                 imported.print(args.json, out)?;
             }
-            Err(failure) => {
-                say(&format!("{} is left out: {}", file.display(), failure.message()));
-                if status == Status::Done {
-                    status = failure.status();
-                }
-            }
+            Err(failure) => left_out(file, &failure),
         }
     }
     if !args.json {
-        let (taken, files) = (counted(taken, "episode"), counted(args.files.len() as u64, "file"));
+        let (taken, files) = (counted(taken, "episode"), counted(files.len() as u64, "file"));
         writeln!(out, "{taken} of {files} taken into {}", dir.display())?;
     }
     Ok(status)
+}
+
+/// Returns whether a file's name is that of a replay of OpenRA.
+fn is_openra(file: &Path) -> bool {
+    file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("orarep"))
 }
 
 /// Reads a file and adds its episodes.

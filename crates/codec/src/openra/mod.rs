@@ -1,27 +1,34 @@
 //! OpenRA's bridge for learners: package `openra.rl`, service `RLBridge`, and the metadata of its replays.
 //!
-//! Messages ([`messages`](GameObservation)) are proto3. Fields that are not known are passed over and not kept: a message
+//! Messages (feature `messages`) are proto3. Fields that are not known are passed over and not kept: a message
 //! that is read and written again has lost them. Numbers of enums that are not known are kept as numbers.
 //!
-//! [`decode`] is the one way in. [`Advance`], [`Bots`] and the like are what requests come to once they are checked.
+//! `decode` is the one way in. `Advance`, [`Bots`] and the like are what requests come to once they are checked.
 
+#[cfg(feature = "messages")]
 mod messages;
+#[cfg(feature = "messages")]
 mod reading;
 mod replay;
+#[cfg(feature = "messages")]
 mod requests;
 mod words;
 
+#[cfg(feature = "messages")]
 pub use messages::{
     ActionKind, AgentAction, BuildingInfo, Command, CreateSessionRequest, CreateSessionResponse,
     DestroySessionRequest, DestroySessionResponse, Economy, FastAdvanceRequest, GameObservation, GameState,
     KillEvent, MapInfo, Military, ProductionInfo, StateRequest, UnitInfo,
 };
+#[cfg(feature = "messages")]
 pub use prost::Message;
+#[cfg(feature = "messages")]
 pub use reading::{
     MAX_ACTORS, MAX_COMMANDS, MAX_INTERRUPTS, MAX_OBSERVATION_BYTES, MAX_REQUEST_BYTES, MAX_TEXTS,
     MessageError, Readable, decode,
 };
 pub use replay::{MAX_METADATA_BYTES, Metadata, PlayerMetadata, ReplayError, TAIL_BYTES, Tail};
+#[cfg(feature = "messages")]
 pub use requests::{Advance, BadRequest, MAX_SESSION_NAME, MAX_TICKS, SessionName};
 pub use words::{BadBots, Bots, Interrupt, Interrupts, MAX_BOTS_BYTES, Phase, Stance, Strength};
 
