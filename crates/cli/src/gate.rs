@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rollhouse_client::OpenError;
 use rollhouse_config::{Log, Traces};
 use rollhouse_core::read_regular_text;
-use rollhouse_gate::openra::{BeginRecording, BridgeSettings, EmbeddedLanes};
+use rollhouse_gate::openra::{BeginRecording, BridgeSettings, ClusterLanes, EmbeddedLanes, Lanes};
 use rollhouse_gate::{Gate, GateError};
 use rollhouse_host::ConnectWatch;
 use rollhouse_replay::Recorder;
@@ -13,6 +14,7 @@ use serde::Serialize;
 use tracing::info;
 
 use crate::args::{GateWhat, OpenraArgs};
+use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::logging::Logging;
 use crate::output::Output;
@@ -29,20 +31,16 @@ pub(crate) fn run(what: &GateWhat, out: &mut Output) -> Result<Status, Failure> 
 
 fn openra(args: &OpenraArgs, logging: &Logging, out: &mut Output) -> Result<Status, Failure> {
     let asked = signals::of_service()?;
-    let entry = python_envs::of_id(&args.env, &args.plugins, &args.python, false, &ConnectWatch::default())?;
     let token = args.token_file.as_deref().map(token).transpose()?;
     let recorder = args.data.as_deref().map(recorder).transpose()?;
-    let options = args.env_options.options.clone();
-    let lanes = EmbeddedLanes::new(entry, options, recorder.as_ref().map(recording));
-    let lanes = lanes.map_err(|error| Failure::of(Status::Usage, &error))?;
+    let lanes = lanes(args, recorder.as_ref())?;
     let settings = BridgeSettings {
         sessions: args.sessions,
         ticks_per_second: args.ticks_per_second.into(),
         any_map: args.any_map,
         seed: args.seed,
     };
-    let gate =
-        Gate::openra(args.listen, token.as_deref(), Arc::new(lanes), settings).map_err(gate_failure)?;
+    let gate = Gate::openra(args.listen, token.as_deref(), lanes, settings).map_err(gate_failure)?;
     let address = gate.address().to_string();
     if args.json {
         out.json(&Served { address: &address, env: &args.env })?;
@@ -59,6 +57,26 @@ fn openra(args: &OpenraArgs, logging: &Logging, out: &mut Output) -> Result<Stat
         recorder.map(Recorder::finish).transpose().map_err(|error| record_failure(&error))?;
     }
     if was_serving { Ok(Status::Done) } else { Err(Failure::new(Status::Failed, "the gate has failed")) }
+}
+
+/// Returns where lanes come from: the nodes of a cluster, if one is named, else this process.
+fn lanes(args: &OpenraArgs, recorder: Option<&Arc<Recorder>>) -> Result<Arc<dyn Lanes>, Failure> {
+    let options = args.env_options.options.clone();
+    if args.data.is_none() && args.cluster.url().is_some() {
+        let cluster = connect(&args.cluster)?;
+        let lanes = ClusterLanes::open(cluster, args.env.clone(), options);
+        return Ok(Arc::new(lanes.map_err(open_failure)?));
+    }
+    let entry = python_envs::of_id(&args.env, &args.plugins, &args.python, false, &ConnectWatch::default())?;
+    let lanes = EmbeddedLanes::new(entry, options, recorder.map(recording));
+    Ok(Arc::new(lanes.map_err(|error| Failure::of(Status::Usage, &error))?))
+}
+
+fn open_failure(error: OpenError) -> Failure {
+    match &error {
+        OpenError::Request(error) => request_failure(error),
+        _ => Failure::of(Status::Refused, &error),
+    }
 }
 
 /// The output of `--json`; the field names are part of the interface.

@@ -266,6 +266,33 @@ def test_the_gate_ends_in_order_with_a_stream_open_and_what_it_recorded_verifies
     subprocess.run([*run, "verify", "--all", "--data", str(tmp_path)], check=True, capture_output=True)
 
 
+def test_sessions_are_pools_of_a_cluster_where_one_is_named(tmp_path: Path) -> None:
+    free = ["coordinator.listen=127.0.0.1:0", "node.listen=127.0.0.1:0", "metrics.coordinator=", "metrics.node="]
+    line = [*program(), "up", "--data", str(tmp_path / "cluster"), *(f"--set={setting}" for setting in free)]
+    cluster = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert cluster.stdout is not None
+        url = cluster.stdout.readline().strip()
+        with gate("--connect", url) as (address, _):
+            bridge = Bridge(address)
+            session = bridge.begin(seed=7)
+            seen = bridge.advance(session, 50, [command("BUILD", item_type="powr")])
+            assert (seen.tick, seen.actual_ticks_advanced) == (50, 50)
+            run = [*program(), "sessions", "--connect", url, "--json"]
+            listed = subprocess.run(run, check=True, capture_output=True, text=True).stdout.splitlines()
+            assert len(listed) == 1 and "Skirmish-v0" in listed[0]
+            with gate() as (beside, _):
+                own = Bridge(beside)
+                same = own.advance(own.begin(seed=7), 50, [command("BUILD", item_type="powr")])
+            seen.episode_id = same.episode_id = ""
+            assert seen == same, "where a game is stepped makes no difference"
+            over = bridge.advance(session, 10, [command("SURRENDER")])
+            assert (over.done, over.result) == (True, "lose")
+    finally:
+        cluster.terminate()
+        cluster.wait(timeout=60)
+
+
 def test_other_machines_are_let_in_with_a_token_alone(tmp_path: Path) -> None:
     line = [*program(), "gate", "openra", "--listen", "0.0.0.0:0"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use rollhouse_core::EnvId;
 
-use super::{OptionArgs, PluginArgs, PythonArgs, number};
+use super::{ConnectArgs, OptionArgs, PluginArgs, PythonArgs, help, number};
 
 #[derive(Debug, Args)]
 pub(crate) struct GateArgs {
@@ -45,9 +45,12 @@ pub(crate) struct OpenraArgs {
     /// Seed of the stream's first game [default: drawn]
     #[arg(long, value_name = "S", value_parser = number::any::<u64>)]
     pub(crate) seed: Option<u64>,
-    /// Folder to record all sessions into [default: none is recorded]
-    #[arg(long, value_name = "DIR")]
+    /// Folder to record all sessions into, which are stepped in this process then [default: none is recorded]
+    #[arg(long, value_name = "DIR", help_heading = help::RECORDINGS, conflicts_with = "connect")]
     pub(crate) data: Option<PathBuf>,
+    /// Step the sessions on a cluster's nodes, each as a pool of one lane that is recorded there
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
     #[command(flatten)]
     pub(crate) plugins: PluginArgs,
     #[command(flatten)]

@@ -229,9 +229,24 @@ impl Bridge {
                 SessionEvent::NotMade
             }
         };
-        if let SessionAction::Close(ending) = session.on(self.now(), event) {
+        if let Some(ending) = self.happens(session, event) {
             self.close(session, ending, session.take_game());
         }
+    }
+
+    /// Takes in what happens to a session. If it has ended, nobody finds it any more, before those who wait are told: who is
+    /// refused may take its place at once.
+    fn happens(&self, session: &Session, event: SessionEvent) -> Option<Ending> {
+        let action = session.on(self.now(), event);
+        let ending = match action {
+            SessionAction::Close(ending) => Some(ending),
+            _ => None,
+        };
+        if let Some(ending) = ending {
+            self.book.lock().end(&session.name, ending);
+        }
+        session.tell();
+        ending
     }
 
     /// Returns how a session stands. Never fails.
@@ -353,7 +368,7 @@ impl Bridge {
                 (SessionEvent::Lost, Err(Refused::Lost))
             }
         };
-        if let SessionAction::Close(ending) = session.on(self.now(), event) {
+        if let Some(ending) = self.happens(session, event) {
             self.close(session, ending, held.take());
         }
         answer
@@ -387,9 +402,7 @@ impl Bridge {
 
     /// Ends a session if the event ends it.
     async fn end(self: &Arc<Self>, session: &Arc<Session>, event: SessionEvent) {
-        let SessionAction::Close(ending) = session.on(self.now(), event) else { return };
-        // Nobody finds it from here on, also while its world is still closed.
-        self.book.lock().end(&session.name, ending);
+        let Some(ending) = self.happens(session, event) else { return };
         let Ok(permit) = Arc::clone(&self.makers).acquire_owned().await else { return };
         let (bridge, session) = (Arc::clone(self), Arc::clone(session));
         // Task: work on a session.
@@ -402,7 +415,6 @@ impl Bridge {
 
     /// Closes the world of a session that has ended. Blocks.
     fn close(&self, session: &Session, ending: Ending, game: Option<Game>) {
-        self.book.lock().end(&session.name, ending);
         if let Some(game) = game {
             let _closed = contained(|| game.close());
         }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use rollhouse_client::{MethodError, OpenError};
 use rollhouse_core::{AutoresetMode, ColumnRef, EnvSpec, Interruption, OptionError, OptionValue, Options};
-use rollhouse_engine::{CallRefused, ConfigError, Engine, EngineConfig, Reset, StepError};
+use rollhouse_engine::{CallRefused, ConfigError, Engine, EngineConfig, Frame, Reset, StepError};
 use rollhouse_env::EnvEntry;
 use rollhouse_replay::{BeginError, RunRecorder};
 
@@ -26,6 +27,15 @@ pub enum LaneError {
     /// A method was refused.
     #[error(transparent)]
     Call(#[from] CallRefused),
+    /// A cluster has no place for it.
+    #[error("no pool was opened for the lane")]
+    Open(#[from] Box<OpenError>),
+    /// A cluster could not step it.
+    #[error(transparent)]
+    Stepped(#[from] Box<rollhouse_client::StepError>),
+    /// A method was not called on a cluster.
+    #[error(transparent)]
+    Called(#[from] Box<MethodError>),
     /// The env failed in the lane.
     #[error("the environment has failed")]
     Lost,
@@ -44,6 +54,16 @@ pub struct LaneRow<'a> {
     pub terminated: bool,
     /// Whether it was truncated.
     pub truncated: bool,
+}
+
+impl LaneRow<'_> {
+    /// Has `look` see the only row of a frame with so many info channels.
+    pub(super) fn look(frame: &Frame<'_>, channels: usize, look: &mut dyn FnMut(&LaneRow<'_>)) {
+        let obs = frame.obs_columns();
+        let infos: Vec<_> = (0..channels).map(|channel| frame.info(channel)).collect();
+        let (terminated, truncated) = (frame.terminated()[0] == 1, frame.truncated()[0] == 1);
+        look(&LaneRow { obs: &obs, infos: &infos, reward: frame.rewards()[0], terminated, truncated });
+    }
 }
 
 /// One lane. Its calls block for as long as its world takes.
@@ -159,11 +179,7 @@ impl Lane for EmbeddedLane {
 
     fn look(&mut self, look: &mut dyn FnMut(&LaneRow<'_>)) -> Result<(), LaneError> {
         let channels = self.engine.entry().spec().info_channels.len();
-        let frame = self.engine.frame()?;
-        let obs = frame.obs_columns();
-        let infos: Vec<_> = (0..channels).map(|channel| frame.info(channel)).collect();
-        let (terminated, truncated) = (frame.terminated()[0] == 1, frame.truncated()[0] == 1);
-        look(&LaneRow { obs: &obs, infos: &infos, reward: frame.rewards()[0], terminated, truncated });
+        LaneRow::look(&self.engine.frame()?, channels, look);
         Ok(())
     }
 

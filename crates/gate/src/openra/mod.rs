@@ -6,6 +6,7 @@
 mod actions;
 mod book;
 mod bridge;
+mod cluster_lanes;
 mod game;
 mod lanes;
 mod life;
@@ -19,6 +20,7 @@ mod stream;
 
 pub use bridge::BridgeSettings;
 pub(crate) use bridge::{Bridge, MAX_MAKERS};
+pub use cluster_lanes::ClusterLanes;
 pub use lanes::{BeginRecording, EmbeddedLanes, Lane, LaneError, LaneRow, Lanes};
 pub(crate) use life::LOOK_EVERY;
 pub(crate) use service::BridgeService;

@@ -66,12 +66,15 @@ impl Session {
         self.tick.store(tick, Ordering::Relaxed);
     }
 
-    /// Tells the session what has happened, and returns what is to be done.
+    /// Tells the session what has happened, and returns what is to be done. Those who wait are to be told afterwards.
     #[must_use]
     pub(crate) fn on(&self, now: Duration, event: SessionEvent) -> SessionAction {
-        let action = self.life.lock().on(now, event);
+        self.life.lock().on(now, event)
+    }
+
+    /// Tells those who wait that something has happened.
+    pub(crate) fn tell(&self) {
         self.changed.send_replace(());
-        action
     }
 
     /// Waits until a call may advance it. A call that is given up leaves nothing behind.
@@ -79,18 +82,13 @@ impl Session {
         let mut changes = self.changed.subscribe();
         loop {
             changes.mark_unchanged();
-            match self.on_asked(now()) {
+            match self.on(now(), SessionEvent::Asked) {
                 SessionAction::Admit => return Ok(Call { session: Arc::clone(self) }),
                 SessionAction::Refuse(denied) => return Err(denied),
                 _ if changes.changed().await.is_err() => return Err(Denied::Done),
                 _ => {}
             }
         }
-    }
-
-    /// Asks without telling those who wait: nothing has changed for them.
-    fn on_asked(&self, now: Duration) -> SessionAction {
-        self.life.lock().on(now, SessionEvent::Asked)
     }
 
     /// Waits for the game. Returns an empty place if there is none any more.
