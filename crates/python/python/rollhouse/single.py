@@ -69,7 +69,8 @@ class SingleEnv(gymnasium.Env):
         """Returns the action of one lane as those of all."""
         space = self.action_space
         if isinstance(space, (gymnasium.spaces.Dict, gymnasium.spaces.Tuple, gymnasium.spaces.Sequence, gymnasium.spaces.Text)):
-            return concatenate(space, [action], create_empty_array(space, 1, fn=np.zeros))
+            row: Any = create_empty_array(space, 1, fn=np.zeros)
+            return concatenate(space, [action], row)
         return np.expand_dims(np.asarray(action), 0)
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]

@@ -195,7 +195,7 @@ class SequenceWriter:
         self.dtype = kept(item) if self._parts is None else self._parts.dtype
         self.shape: tuple[int, ...] = (maximum, *((item.shape or ()) if self._parts is None else (self._parts.elements,)))
         self._stack = space.stack
-        self._batch = getattr(space, "stacked_feature_space", None)
+        self._batch: Any = getattr(space, "stacked_feature_space", None)
         self._path = path or "the observation"
 
     def write(self, items: np.ndarray, count: np.ndarray, value: Any) -> None:
