@@ -116,7 +116,7 @@ def play(envs: rollhouse.VectorEnv, seed: int, ticks: int) -> list[str]:
     return results
 
 
-def play_live(envs: rollhouse.VectorEnv, seed: int, think: float) -> str:
+def play_live(envs: rollhouse.ClusterVectorEnv, seed: int, think: float) -> str:
     """Plays the game of the only lane as it goes on, and returns how it ended. Prints what it saw every 500 ticks and at the end."""
     envs.reset(seed=seed)
     began, ticks, acts, dropped, late, most, next_line = time.monotonic(), 0, 0, 0, 0, 0, 500

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import importlib
 import re
 import subprocess
 import sys
@@ -84,17 +84,21 @@ def test_the_scripted_example_beats_the_two_weakest_opponents_on_every_map(tmp_p
     assert done.returncode == 0
 
 
-def test_the_scripted_example_wins_a_live_game_whose_recording_verifies(tmp_path: Path, cluster_url: str):
-    command = [sys.executable, EXAMPLES / "live_skirmish.py", "--connect", cluster_url, "--pace", "1000", "--record"]
-    done = subprocess.run([*command, "--opponent", "beginner"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = re.search(r"won after (\d+) ticks, \d+ s and (\d+) actions; at most (\d+) ticks went by", done.stdout)
-    # Ticks go by without an action.
-    assert said is not None and int(said[1]) > int(said[2]) > 100 and int(said[3]) > 1, done.stdout
-    at = ["--connect", cluster_url]
-    listed = [rollhouse_program(), "replay", "ls", *at, "--env", "Skirmish-v0", "--json"]
-    found = [json.loads(line) for line in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.splitlines()]
-    (game,) = (episode for episode in found if episode["length"] == int(said[1]))
-    verify = [rollhouse_program(), "replay", "verify", game["id"], *at]
-    done = subprocess.run(verify, capture_output=True, text=True)
+def test_the_scripted_example_wins_a_live_game_whose_recording_verifies(
+    cluster_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    live_skirmish = importlib.import_module("live_skirmish")
+    with rollhouse.connect(cluster_url) as cluster:
+        with cluster.make_vec("Skirmish-v0", 1, pace=1000, opponent="beginner") as envs:
+            assert live_skirmish.play_live(envs, seed=1, think=0) == "won"
+            run = envs.run
+        said = re.search(r"won after (\d+) ticks, \d+ s and (\d+) actions; at most (\d+) ticks", capsys.readouterr().out)
+        # Ticks go by without an action.
+        assert said is not None and int(said[1]) > int(said[2]) > 100 and int(said[3]) > 1
+        assert cluster.close_pool(run, timeout=60)["stored"]
+    (game,) = [info for info in rollhouse.replays.open(cluster_url) if info.run == run and info.finished]
+    assert game.length == int(said[1])
+    command = [rollhouse_program(), "replay", "verify", game.id, "--connect", cluster_url]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "as recorded" in done.stdout, done.stdout + done.stderr
