@@ -4,7 +4,7 @@ use super::canvas::{Canvas, Colour, Point, View};
 use super::letters::write;
 use super::palette::{CREAM, DUSK, GREEN, NIGHT, OCHRE, RED, SKY};
 use super::pixels;
-use super::strip::line;
+use super::strip::{fits, line};
 use crate::scene::Scene;
 use crate::skirmish::game::Game;
 use crate::skirmish::kinds::{BuildingKind, UnitKind};
@@ -59,14 +59,12 @@ impl Scene<Game> for Game {
         let power = own.power;
         let units = own.units().count();
         let seen = game.sides[1].units().filter(|(_, unit)| own.fog.sees(unit.cell)).count();
-        let figures = format!(
-            "tick {:>5}  money {:>5}  power {}/{}  {units} units  {seen} enemies  score {}",
-            game.tick,
-            own.money(),
-            power.drained,
-            power.provided,
-            own.score()
-        );
+        let clock = format!("tick {:>5}  money {:>5}", game.tick, own.money());
+        let sides =
+            format!("{clock}  power {}/{}  {units} units  {seen} enemies", power.drained, power.provided);
+        let all = format!("{sides}  score {}", own.score());
+        // What is played by is shown on terminals of any width.
+        let figures = [all, sides].into_iter().find(|figures| fits(columns, figures)).unwrap_or(clock);
         let width = f64::from(game.map.width);
         line(columns, &figures, |strip| {
             let place = |cell: Cell| (f64::from(cell.x) + 0.5) / width;

@@ -14,10 +14,15 @@ const MIN_CELLS: usize = 12;
 /// Number of characters that the two bars take.
 const BARS: usize = 2;
 
+/// Returns whether figures are shown beside the strip of a line of so many columns.
+pub(super) const fn fits(columns: usize, figures: &str) -> bool {
+    columns >= BARS + MIN_CELLS + 1 + figures.len()
+}
+
 /// Returns a line of at most `columns` ASCII characters: a strip of cells that `draw` fills, and, where there is room
 /// for both, `figures`.
 pub(super) fn line(columns: usize, figures: &str, draw: impl FnOnce(&mut Strip)) -> String {
-    let beside = columns.checked_sub(BARS + 1 + figures.len()).filter(|&cells| cells >= MIN_CELLS);
+    let beside = if fits(columns, figures) { columns.checked_sub(BARS + 1 + figures.len()) } else { None };
     let cells = beside.unwrap_or(columns.saturating_sub(BARS)).min(MAX_CELLS);
     if cells == 0 {
         return String::new();

@@ -258,3 +258,12 @@ fn columns_stand_where_masks_are_looked_for_and_others_leave_drawn_actions_as_th
     allow(&[ColumnRef::I64(&[]); COLUMNS], &mut row);
     assert_eq!(row, before);
 }
+
+#[test]
+fn a_line_of_text_has_tick_and_money_where_the_rest_has_no_room() {
+    let game = play(SETUP, 1, [Strength::Hard, Strength::Easy], 2400);
+    let line = |columns| <Game as Scene<Game>>::text(&game, columns);
+    assert!(line(120).contains("score") && line(75).contains(" enemies") && !line(75).contains("score"));
+    assert!(line(40).contains("tick  2400  money"), "{}", line(40));
+    assert!((0..130).all(|columns| line(columns).len() <= columns));
+}
