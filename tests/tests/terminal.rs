@@ -456,6 +456,22 @@ fn an_env_is_played_with_the_keyboard_and_recorded() {
 }
 
 #[test]
+fn an_env_is_played_by_hand_with_options_that_are_recorded() {
+    let data = Folder::new();
+    let sticky = "--option sticky_action_probability";
+    let mut game = Viewer::start(data.path(), &format!("play GridBreakout-v0 --seed 7 {sticky}=0.5"));
+    game.wait_for("? help");
+    game.press("..?", "Tab,");
+    game.press("qq", "\x1b[?1049l");
+    assert_eq!(finished(game).0.code(), Some(0));
+    assert_eq!(json_lines(data.path(), &format!("replay ls --json {sticky}=0.5")).len(), 1);
+    assert_eq!(json_lines(data.path(), &format!("replay ls --json {sticky}=0.1")).len(), 0);
+    succeed(data.path(), "replay verify");
+    let done = run(data.path(), "play GridBreakout-v0 --option stick=1");
+    assert!(done.code == Some(2) && done.stderr.contains("stick"), "{}", done.stderr);
+}
+
+#[test]
 fn a_fork_is_played_by_hand_from_its_step_on() {
     let data = Folder::new();
     succeed(data.path(), "rollout --env Pendulum-v1 --lanes 1 --episodes 1 --seed 5");

@@ -20,19 +20,20 @@ use crate::one_lane::{OneLane, PlayedEpisode};
 use crate::output::Output;
 use crate::python_envs;
 use crate::recording::{header_of, open_recorder, record_failure, refuse_store};
-use crate::rollout::seed_or_drawn;
+use crate::rollout::{checked_options, seed_or_drawn};
 use crate::table::{self, Align};
 
 pub(crate) fn run(args: &PlayEnvArgs, out: &mut Output) -> Result<Status, Failure> {
     let connecting = ConnectWatch::default();
     let entry = python_envs::of_id(&args.env, &args.plugins, &args.python, true, &connecting)?;
+    let options = checked_options(&entry, &args.env_options)?;
     refuse_terminal()?;
     let (dir, seed) = (args.folder(), seed_or_drawn(args.seed));
     let way_out = "--data DIR records into another folder";
     refuse_store(&dir, way_out)?;
     let recorder = open_recorder(&dir, "--data", way_out)?;
     let schedule = SeedSchedule::PerEpisode { run_seed: seed };
-    let config = EngineConfig { schedule, ..OneLane::config() };
+    let config = EngineConfig { schedule, options: vec![options], ..OneLane::config() };
     let header = header_of(&entry, config.clone(), BY_HAND, None);
     let run = header.run;
     let recording = recorder.begin_run(header).map_err(|error| Failure::of(Status::Failed, &error))?;

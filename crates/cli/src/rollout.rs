@@ -18,7 +18,7 @@ use rollhouse_host::ConnectWatch;
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_replay::{Beside, RecordError, Recorded, Recorder};
 
-use crate::args::{Place, RolloutArgs, data_option};
+use crate::args::{OptionArgs, Place, RolloutArgs, data_option};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, Si, Time, counted};
 use crate::logging::Logging;
@@ -84,9 +84,7 @@ fn plan(args: &RolloutArgs, env: Arc<EnvEntry>) -> Result<Rollout, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or_else(|| cores.min(MAX_THREADS));
     // SAME_STEP: every lane takes a step in every batch, so that whole batches are whole steps.
-    let options = Options::check(&env.spec().options, &args.env_options.options);
-    let options = options.map_err(|error| Failure::of(Status::Usage, &error))?;
-    env.check_drawn(&options).map_err(|error| Failure::of(Status::Usage, &error))?;
+    let options = checked_options(&env, &args.env_options)?;
     let engine = EngineConfig {
         threads,
         autoreset: AutoresetMode::SameStep,
@@ -99,6 +97,14 @@ fn plan(args: &RolloutArgs, env: Arc<EnvEntry>) -> Result<Rollout, Failure> {
     // Lanes are given up before the whole rollout is.
     let hang_deadline = deadlines.of_session(rollout.hang_deadline);
     Ok(Rollout { hang_deadline, ..rollout })
+}
+
+/// Returns all options of an env, with those that were given in place of the defaults.
+pub(crate) fn checked_options(env: &EnvEntry, given: &OptionArgs) -> Result<Options, Failure> {
+    let options = Options::check(&env.spec().options, &given.options);
+    let options = options.map_err(|error| Failure::of(Status::Usage, &error))?;
+    env.check_drawn(&options).map_err(|error| Failure::of(Status::Usage, &error))?;
+    Ok(options)
 }
 
 fn goal(args: &RolloutArgs) -> Result<Goal, Failure> {

@@ -8,10 +8,10 @@ use rollhouse_core::EpisodeName;
 use rollhouse_viewer::Pictures;
 
 #[cfg(feature = "viewer")]
-use super::PythonArgs;
-#[cfg(feature = "viewer")]
 use super::play::pictures;
 use super::{DataArgs, HostingArgs, Place, PluginArgs, PolicyName, number, usual_folder};
+#[cfg(feature = "viewer")]
+use super::{OptionArgs, PythonArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct ForkArgs {
@@ -105,6 +105,8 @@ pub(crate) struct PlayEnvArgs {
     /// Seed of the episodes: the same seed begins the same ones [default: drawn and shown]
     #[arg(long, value_name = "S", value_parser = number::any::<u64>)]
     pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) env_options: OptionArgs,
     #[command(flatten)]
     pub(crate) hand: HandArgs,
     #[command(flatten)]

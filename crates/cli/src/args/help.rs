@@ -93,6 +93,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "rollhouse rollout --connect ./rollhouse-cluster/connection --env CartPole-v1 --episodes 1000",
     ),
     ("rollhouse play", "rollhouse play Snake-v0"),
+    ("rollhouse play", "rollhouse play Skirmish-v0 --option opponent=beginner --option map=river"),
     ("rollhouse envs", "rollhouse envs"),
     ("rollhouse envs", "rollhouse envs CartPole-v1"),
     ("rollhouse gate", "rollhouse gate openra"),
