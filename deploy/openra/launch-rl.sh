@@ -35,5 +35,5 @@ done
 
 # Both are lists of words.
 # shellcheck disable=SC2086
-exec ${ROLLHOUSE:-rollhouse} gate openra --listen "127.0.0.1:$port" --any-map "${options[@]}" ${ROLLHOUSE_GATE:-} \
+exec ${ROLLHOUSE:-rollhouse} gate openra --listen "127.0.0.1:$port" --any-map ${options[@]+"${options[@]}"} ${ROLLHOUSE_GATE:-} \
     >>"${ROLLHOUSE_GATE_LOG:-/dev/null}" 2>&1

@@ -57,6 +57,7 @@ type Bytes = std::io::Cursor<Vec<u8>>;
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("the gate listens");
+        stream.set_nodelay(true).expect("a socket");
         let (requests, connection) = h2::client::Builder::new().handshake(stream).await.expect("HTTP/2");
         tokio::spawn(connection);
         Self(requests)

@@ -9,6 +9,7 @@ use rollhouse_core::EnvId;
 use super::{ConnectArgs, OptionArgs, PluginArgs, PythonArgs, help, number};
 
 #[derive(Debug, Args)]
+#[cfg_attr(not(feature = "gate"), allow(dead_code, reason = "only gates read them"))]
 pub(crate) struct GateArgs {
     #[command(subcommand)]
     pub(crate) what: GateWhat,
@@ -21,6 +22,7 @@ pub(crate) enum GateWhat {
 }
 
 #[derive(Debug, Args)]
+#[cfg_attr(not(feature = "gate"), allow(dead_code, reason = "only gates read all of them"))]
 pub(crate) struct OpenraArgs {
     /// Address to listen on; one that other machines reach needs --token-file. Port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9999", value_parser = address)]

@@ -1,7 +1,7 @@
 //! Every message as bytes, one file each under `golden/openra/`.
 //!
-//! `ROLLHOUSE_WRITE_GOLDEN=1 cargo test -p rollhouse-codec --test all golden::` writes them. They were compared once with what
-//! the generated code of the bridge's own description writes (`golden/openra/README.md`), and stay as they are.
+//! `ROLLHOUSE_WRITE_GOLDEN=1 cargo test -p rollhouse-codec --test all golden::` writes them. Once a version
+//! is released they stay as they are. `golden/openra/README.md` says what they were compared with.
 
 use std::path::PathBuf;
 

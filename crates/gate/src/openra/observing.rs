@@ -80,7 +80,7 @@ impl Planes {
                 let mut cell = *cell;
                 // The world has the building's number where the bridge has whether there is one.
                 (cell[5], cell[7]) = (cell[5].min(1.0), cell[7].min(1.0));
-                bytes.extend(cell.iter().flat_map(|plane| plane.to_le_bytes()));
+                bytes.extend_from_slice(cell.map(f32::to_le_bytes).as_flattened());
             }
         }
         bytes
