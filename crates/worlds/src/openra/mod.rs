@@ -1,0 +1,4 @@
+//! Games of OpenRA's bridge for learners, each of which is a lane.
+
+mod call;
+mod game;
