@@ -198,14 +198,7 @@ impl Game {
         actions.push(Action::Wake(until.min(now + CONNECT_WITHIN)));
     }
 
-    fn create(
-        &mut self,
-        now: Duration,
-        seed: i32,
-        refused: u32,
-        until: Duration,
-        actions: &mut Vec<Action>,
-    ) {
+    fn create(&mut self, now: Duration, seed: i32, refused: u32, until: Duration, actions: &mut Vec<Action>) {
         self.phase = Phase::Creating { seed, until, refused };
         let Setup { map, bots } = self.setup.clone();
         let request = CreateSessionRequest { map_name: map, bots, seed };
@@ -310,12 +303,7 @@ impl Game {
     }
 
     /// Waits before the next look at a session that does not play yet, or gives it up.
-    fn wait(
-        &mut self,
-        now: Duration,
-        (seed, until, looks): (i32, Duration, u32),
-        actions: &mut Vec<Action>,
-    ) {
+    fn wait(&mut self, now: Duration, (seed, until, looks): (i32, Duration, u32), actions: &mut Vec<Action>) {
         if looks >= MAX_LOOKS || now + LOOK_EVERY > until {
             let Setup { map, bots } = &self.setup;
             let why = format!(

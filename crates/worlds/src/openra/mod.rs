@@ -2,3 +2,8 @@
 
 mod call;
 mod game;
+mod rewards;
+mod rows;
+mod settings;
+mod spaces;
+mod words;

@@ -293,10 +293,10 @@ fn an_engine_that_dies_loses_a_game_and_one_that_dies_while_a_game_begins_is_wai
     assert!(why.contains("it fell down"), "{why}");
     assert!(row(stand.begin()).begins, "it is connected to once it is back");
     assert_eq!(stand.count("DestroySession"), 0);
-    assert!(matches!(
-        stand.game.on(stand.now, Event::Closed("gone".into()))[..],
-        [Action::Lost(_)]
-    ), "a game between two steps is lost as well");
+    assert!(
+        matches!(stand.game.on(stand.now, Event::Closed("gone".into()))[..], [Action::Lost(_)]),
+        "a game between two steps is lost as well"
+    );
     assert!(row(stand.play(Event::Connected).or_else(|| stand.begin())).begins);
     stand.orders = vec![
         ("CreateSession", VecDeque::from([Order::Die(Duration::from_secs(5))])),
