@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rollhouse_codec::openra::MAX_BOTS_BYTES;
+use rollhouse_codec::openra::{MAX_BOTS_BYTES, MAX_OBSERVATION_BYTES, PLANES};
 use serde_json::{Map, Value};
 
 use super::rewards::{COUNTERS, Weights};
@@ -56,6 +56,10 @@ pub(crate) const MAX_SIDE: usize = 512;
 const USUAL_MAX_ACTOR_ID: u32 = 65_535;
 const MAX_ENGINE_BYTES: usize = 260;
 const MAX_WEIGHT: f64 = 1e9;
+/// Most bytes of an observation without its map.
+const MAX_BESIDE_MAP: usize = 4 << 20;
+const _: () =
+    assert!(MAX_SIDE * MAX_SIDE * PLANES * size_of::<f32>() + MAX_BESIDE_MAP <= MAX_OBSERVATION_BYTES);
 const _: () = assert!(MAX_SIDE == 512 && MAX_WORDS == 4096 && MAX_WORD_BYTES == 64 && MAX_BOTS_BYTES == 1024);
 
 impl Settings {
@@ -87,6 +91,14 @@ impl Settings {
             weights: arguments.get("weights").map_or(Ok(Weights::default()), weights_of)?,
             sight: Arc::new(Sight { width, height, words, max_actor_id }),
         })
+    }
+}
+
+impl Sight {
+    /// Returns the most bytes of an observation that shows what is declared: the planes of the map, and beside them as much
+    /// as the longest lists and names take.
+    pub(crate) const fn most_bytes(&self) -> usize {
+        self.width * self.height * PLANES * size_of::<f32>() + MAX_BESIDE_MAP
     }
 }
 
