@@ -289,7 +289,7 @@ impl Game {
         actions: &mut Vec<Action>,
     ) {
         self.heard = now;
-        let ended = observation.done.then(|| match observation.result.as_str() {
+        let ended = observation.done.then_some(match observation.result.as_str() {
             "win" => GameResult::Win,
             "lose" => GameResult::Lose,
             "draw" => GameResult::Draw,
