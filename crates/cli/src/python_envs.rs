@@ -10,6 +10,8 @@ use rollhouse_config::Python;
 use rollhouse_core::limits::{CONNECT_DEADLINE, CONNECT_RETRIES, LAUNCH_DEADLINE};
 use rollhouse_core::{EnvId, LaneDeadlines};
 use rollhouse_env::{EnvEntry, Registry};
+#[cfg(feature = "openra")]
+use rollhouse_host::EnvProvider;
 use rollhouse_host::{
     Census, Connect, ConnectWatch, EnvProviders, EnvRequest, InfoRequest, Launcher, LearnError, LearnReason,
     PythonHost, RecordedEnvs,
@@ -37,8 +39,9 @@ pub(crate) fn of_id(
             deterministic: python.deterministic.then_some(true),
             infos: InfoRequest::default(),
         };
-        let learned = providers(&python.hosting, draw).learn_in_time(&env, watch);
-        let entry = learned.and_then(|env| env.entry(watch, None)).map_err(|error| failure(&error))?;
+        let all = with_worlds(providers(&python.hosting, draw), python);
+        let learned = all.learn_in_time(&env, watch);
+        let entry = learned.and_then(|env| env.entry(watch, None)).map_err(|error| failure_of(id, &error))?;
         return Ok(Arc::new(entry));
     }
     if let Some(name) = python.given() {
@@ -58,7 +61,7 @@ pub(crate) fn of_recordings(args: &HostingArgs, draw: bool) -> Result<Option<Rec
                 // Where something else takes what is logged, it takes this as well.
                 let _begun = Logging::begin_warnings("replay");
             }
-            Ok(Some(RecordedEnvs::new(providers(args, draw))))
+            Ok(Some(RecordedEnvs::new(providers(args, draw).into())))
         }
         (None, Some(name)) => {
             let message = format_args!("{name} is for Python environments, which need --python as well");
@@ -86,9 +89,9 @@ pub(crate) fn envs<'a>(registry: &'a Registry, learn: Option<&'a LearnEnv<'a>>) 
 }
 
 /// Returns what provides envs to a command that learns them itself, and whether they `draw` themselves.
-fn providers(args: &HostingArgs, draw: bool) -> EnvProviders {
+fn providers(args: &HostingArgs, draw: bool) -> PythonHost {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    EnvProviders::from(PythonHost {
+    PythonHost {
         interpreter: args.python.clone().unwrap_or_else(|| "python3".into()),
         allow: ["gymnasium"]
             .into_iter()
@@ -106,7 +109,27 @@ fn providers(args: &HostingArgs, draw: bool) -> EnvProviders {
         memory: args.worker_memory,
         census: None,
         draw,
-    })
+    }
+}
+
+/// Returns what provides envs to a command: Python, and worlds of the engines that it names.
+#[cfg(feature = "openra")]
+fn with_worlds(host: PythonHost, python: &PythonArgs) -> EnvProviders {
+    let worlds = rollhouse_worlds::openra::OpenraWorlds::new(python.openra_engine.iter().cloned());
+    EnvProviders::new([Arc::new(worlds) as Arc<dyn EnvProvider>, Arc::new(host)])
+}
+
+#[cfg(not(feature = "openra"))]
+fn with_worlds(host: PythonHost, _: &PythonArgs) -> EnvProviders {
+    EnvProviders::from(host)
+}
+
+/// Makes the failure of an env that cannot be learned, with the way to mend it where its kind has another than most.
+fn failure_of(id: &EnvId, error: &LearnError) -> Failure {
+    if id.starts_with("openra://") && error.reason() == LearnReason::NotAllowed {
+        return Failure::of(Status::Failed, error).hint("--openra-engine HOST:PORT permits it");
+    }
+    failure(error)
 }
 
 /// Returns what provides envs to a node, whose processes are counted in that census: Python, if its settings name an

@@ -61,6 +61,10 @@ pub(crate) struct PythonArgs {
     /// Take the environment as one whose episodes come out the same again from seed and actions; it is tried out
     #[arg(long, help_heading = help::PYTHON)]
     pub(crate) deterministic: bool,
+    /// Engine of OpenRA that openra://MAP may connect to, HOST:PORT as in --env-kwargs; may be given several times
+    #[cfg(feature = "openra")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = engine, help_heading = help::PYTHON)]
+    pub(crate) openra_engine: Vec<String>,
 }
 
 /// A JSON object.
@@ -110,6 +114,12 @@ impl HostingArgs {
         ];
         given.into_iter().find_map(|(name, given)| given.then_some(name))
     }
+}
+
+#[cfg(feature = "openra")]
+fn engine(text: &str) -> Result<String, String> {
+    use rollhouse_worlds::openra::is_engine;
+    if is_engine(text) { Ok(text.to_owned()) } else { Err("HOST:PORT of an engine is wanted".to_owned()) }
 }
 
 fn retries(text: &str) -> Result<u32, String> {
