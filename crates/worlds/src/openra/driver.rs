@@ -10,7 +10,7 @@ use tracing::{debug, info};
 
 use super::call::{Answer, Code, Rpc};
 use super::connection::{Connection, Failed, Turning, dial};
-use super::game::{Action, CALL_WITHIN, CONNECT_WITHIN, Event, Game, Setup, Shown};
+use super::game::{Action, CALL_WITHIN, CONNECT_WITHIN, Event, Game, GameRow, Setup};
 use super::rewards::Counters;
 use super::rows::Row;
 use super::settings::Settings;
@@ -272,7 +272,7 @@ impl Driver {
     }
 
     /// Makes the row of what is shown.
-    fn show(&mut self, lane: usize, shown: &Shown) -> Result<(), String> {
+    fn show(&mut self, lane: usize, shown: &GameRow) -> Result<(), String> {
         let played = &mut self.games[lane];
         played.wake = None;
         let observation = &shown.observation;

@@ -54,7 +54,7 @@ pub(crate) enum Action {
     /// A call is to be made. It takes the place of the last one, but for those that destroy, whose answers nobody awaits.
     Send { call: u64, rpc: Rpc },
     /// What was posted is done.
-    Row(Shown),
+    Row(GameRow),
     /// The game is lost, for the reason.
     Lost(String),
     /// [`Event::Timeout`] is wanted at that time, and no other.
@@ -63,7 +63,7 @@ pub(crate) enum Action {
 
 /// What a game shows once it has done what was posted.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Shown {
+pub(crate) struct GameRow {
     pub(crate) observation: Box<GameObservation>,
     /// Whether it is the first of an episode.
     pub(crate) begins: bool,
@@ -299,7 +299,7 @@ impl Game {
             return self.lose("the game was over at its first tick".to_owned(), actions);
         }
         self.phase = if ended.is_some() { Phase::Over } else { Phase::Playing };
-        actions.push(Action::Row(Shown { observation, begins, ended }));
+        actions.push(Action::Row(GameRow { observation, begins, ended }));
     }
 
     /// Waits before the next look at a session that does not play yet, or gives it up.

@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 use super::driver::{END_WITHIN, drive};
 use super::rows::{ACTION_WIDTH, request};
 use super::settings::{Settings, Sight};
-use super::shared::{Outcome, Posted, Shared, State};
+use super::shared::{Outcome, Posted, Shared, SharedLanes};
 
 /// A range of a session's lanes. All blocks of the session have one driver.
 struct WorldBlock {
@@ -87,7 +87,7 @@ impl WorldBlock {
     }
 
     /// Returns the lanes of this block of which something is so.
-    fn which(&self, is: impl Fn(&State, usize) -> bool) -> LaneSet {
+    fn which(&self, is: impl Fn(&SharedLanes, usize) -> bool) -> LaneSet {
         let state = self.driver.shared.lock();
         self.all().into_iter().filter(|lane| is(&state, self.first + lane)).collect()
     }

@@ -12,7 +12,7 @@ use super::rows::Row;
 
 /// What is shared. Locks are held for moments.
 pub(crate) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<SharedLanes>,
     moved: Condvar,
     /// Wakes the driver.
     pub(crate) asked: Notify,
@@ -20,7 +20,7 @@ pub(crate) struct Shared {
 }
 
 /// The state that is shared.
-pub(crate) struct State {
+pub(crate) struct SharedLanes {
     pub(crate) slots: Vec<Slot>,
     /// Whether the engine is connected to.
     pub(crate) is_connected: bool,
@@ -70,7 +70,7 @@ pub(crate) enum Outcome {
 
 impl Shared {
     pub(crate) fn new(lanes: usize) -> std::io::Result<Self> {
-        let state = State {
+        let state = SharedLanes {
             slots: std::iter::repeat_with(Slot::default).take(lanes).collect(),
             is_connected: false,
             is_closing: false,
@@ -80,12 +80,12 @@ impl Shared {
         Ok(Self { state: Mutex::new(state), moved: Condvar::new(), asked: Notify::new(), bell: Bell::new()? })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SharedLanes> {
         self.state.lock()
     }
 
     /// Tells whoever waits that something has happened.
-    pub(crate) fn tell(&self, state: &mut State) {
+    pub(crate) fn tell(&self, state: &mut SharedLanes) {
         if state.is_armed {
             self.bell.ring(true);
         }
@@ -95,7 +95,7 @@ impl Shared {
     /// Waits until something can be collected, at most until `deadline`.
     pub(crate) fn wait(&self, deadline: Instant) {
         let mut state = self.state.lock();
-        let nothing = |state: &mut State| !state.has_outcome() && !state.has_ended;
+        let nothing = |state: &mut SharedLanes| !state.has_outcome() && !state.has_ended;
         let _timed_out = self.moved.wait_while_until(&mut state, nothing, deadline);
     }
 
@@ -114,7 +114,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl SharedLanes {
     pub(crate) fn has_outcome(&self) -> bool {
         self.slots.iter().any(|slot| slot.outcome.is_some())
     }

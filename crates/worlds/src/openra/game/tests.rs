@@ -155,7 +155,7 @@ fn lost(action: Option<Action>) -> String {
     }
 }
 
-fn row(action: Option<Action>) -> Shown {
+fn row(action: Option<Action>) -> GameRow {
     match action {
         Some(Action::Row(row)) => row,
         other => panic!("it is no row: {other:?}"),
