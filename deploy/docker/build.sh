@@ -80,7 +80,7 @@ base() {
 if [ "$targets" != " prometheus" ]; then
     commit=${ROLLHOUSE_COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
     if [ -z "$binary" ]; then
-        ROLLHOUSE_COMMIT=$commit cargo build --release --locked --package rollhouse-cli --features gate,onnx
+        ROLLHOUSE_COMMIT=$commit cargo build --release --locked --package rollhouse-cli --features gate,onnx,openra
         binary=$(realpath "${CARGO_TARGET_DIR:-target}/release/rollhouse")
     fi
     strip -o "$out/rollhouse" "$binary"

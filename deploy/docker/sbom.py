@@ -17,7 +17,7 @@ import sys
 
 def crates() -> list[dict]:
     """Each crate that is linked into the binary, once."""
-    tree = ["cargo", "tree", "--locked", "--package", "rollhouse-cli", "--features", "gate,onnx"]
+    tree = ["cargo", "tree", "--locked", "--package", "rollhouse-cli", "--features", "gate,onnx,openra"]
     tree += ["--edges", "normal", "--prefix", "none"]
     lines = subprocess.run([*tree, "--format", "{p}|{l}"], check=True, capture_output=True, text=True).stdout
     found = {}

@@ -214,7 +214,7 @@ pub(crate) fn release(root: &Path) -> Result<PathBuf, Stop> {
         "--package",
         "rollhouse-cli",
         "--features",
-        "gate,onnx",
+        "gate,onnx,openra",
     ];
     shown(&mut cargo(root, &arguments)).map_err(Stop::Failed)?;
     Ok(release_path(root))
@@ -459,7 +459,7 @@ mod tests {
     fn the_wheel_of_the_tests_needs_nothing_compiled_that_the_rust_tests_did_not_but_its_bindings() {
         // Both are built with `as-tested`, which adds this one; the others are to be there without it.
         let compiled =
-            packages(&["--workspace", "--features", "rollhouse-python/gate,rollhouse-python/onnx"]);
+            packages(&["--workspace", "--features", "rollhouse-python/gate,rollhouse-python/onnx,rollhouse-python/openra"]);
         let wanted = packages(&[
             "--package",
             "rollhouse-python",

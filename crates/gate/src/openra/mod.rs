@@ -1,6 +1,6 @@
 //! OpenRA's bridge for learners, with an env of Skirmish's shape behind it.
 //!
-//! [`Life`](life) decides what becomes of a session, `Game` how a lane is advanced, `Bridge` joins both, and `BridgeService`
+//! `Life` decides what becomes of a session, `Game` how a lane is advanced, `Bridge` joins both, and `BridgeService`
 //! alone knows gRPC.
 
 mod actions;
