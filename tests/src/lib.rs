@@ -44,7 +44,7 @@ fn build() -> PathBuf {
     let mut command = Command::new(cargo);
     command
         .args(["build", "--quiet", "--package", "rollhouse-cli", "--package", "rollhouse-bench"])
-        .args(["--features", "rollhouse-cli/onnx"])
+        .args(["--features", "rollhouse-cli/gate,rollhouse-cli/onnx,rollhouse-cli/openra"])
         .current_dir(workspace());
     if folder.ends_with("release") {
         command.arg("--release");

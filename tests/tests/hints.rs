@@ -45,6 +45,7 @@ const ROWS: &[(&str, Way, &str)] = &[
     ("config show --for ROLE", Runs, "config show --for node"),
     ("envs", Runs, "envs"),
     ("envs ID", Runs, "envs CartPole-v1"),
+    ("envs Skirmish-v0", Runs, "envs Skirmish-v0"),
     ("node", Parses, "node"),
     ("nodes", Runs, "nodes"),
     ("nodes --json", Runs, "nodes --json"),
@@ -53,6 +54,7 @@ const ROWS: &[(&str, Way, &str)] = &[
     ("policy put NAME FILE", Parses, "policy put cart cart.safetensors"),
     ("policy rm", Parses, "policy rm cart@0"),
     ("replay export NAME", Runs, "replay export EPISODE"),
+    ("replay import FILE.orarep", Parses, "replay import FILE.orarep"),
     ("replay ls", Runs, "replay ls"),
     (
         "replay ls --sort -return --limit 5{connect}",

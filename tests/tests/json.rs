@@ -173,6 +173,9 @@ fn recordings(page: &mut Page, data: &Path, at: &dyn Fn(&str) -> String) {
     let file = at("one.rhr");
     assert_eq!(run(data, &format!("replay export {} -o {file}", id(0))).code, Some(0));
     page.command(data, 2, &format!("replay import {file} --data {}", at("imported")));
+    let foreign = at("game.orarep");
+    fs::write(&foreign, replay_of_openra()).unwrap();
+    page.under("`rollhouse replay import`, of a replay of OpenRA", data, &format!("replay import {foreign}"));
     page.command(data, 2, "replay prune --older-than 0s");
     page.command(data, 2, &format!("store export --run {run_id} --to {}", at("target")));
     page.command(data, 2, &format!("store verify {}", at("target")));
@@ -183,6 +186,9 @@ fn recordings(page: &mut Page, data: &Path, at: &dyn Fn(&str) -> String) {
 
 /// Commands about services that do not run.
 fn services(page: &mut Page, data: &Path, at: &dyn Fn(&str) -> String) {
+    let line = ["gate", "openra", "--listen", "127.0.0.1:0", "--json"];
+    let mut gate = Service::start(Path::new(&at(".")), &line);
+    page.check("`rollhouse gate openra`", &serde_json::from_str(&gate.read()).unwrap());
     page.command(data, 2, "config show --for node");
     page.command(data, 1, "doctor --for node");
     let (ca, coordinator) = (at("ca"), at("coordinator"));
@@ -210,6 +216,14 @@ fn services(page: &mut Page, data: &Path, at: &dyn Fn(&str) -> String) {
         assert_eq!(errors.last().unwrap()["code"], done.code.unwrap(), "{line}: {done:?}");
         page.messages(&done);
     }
+}
+
+/// The end of a replay of OpenRA, which says what it is of.
+fn replay_of_openra() -> Vec<u8> {
+    let text = b"Root:\n\tMod: ra\nPlayer@0:\n\tName: ada\n\tOutcome: Won\n";
+    let length = text.len() as i32;
+    let (head, tail) = ([-1, 1, length], [length + 4, -2]);
+    [&head.map(i32::to_le_bytes).concat()[..], text, &tail.map(i32::to_le_bytes).concat()].concat()
 }
 
 /// Commands about a cluster.

@@ -458,8 +458,11 @@ mod tests {
     #[test]
     fn the_wheel_of_the_tests_needs_nothing_compiled_that_the_rust_tests_did_not_but_its_bindings() {
         // Both are built with `as-tested`, which adds this one; the others are to be there without it.
-        let compiled =
-            packages(&["--workspace", "--features", "rollhouse-python/gate,rollhouse-python/onnx,rollhouse-python/openra"]);
+        let compiled = packages(&[
+            "--workspace",
+            "--features",
+            "rollhouse-python/gate,rollhouse-python/onnx,rollhouse-python/openra",
+        ]);
         let wanted = packages(&[
             "--package",
             "rollhouse-python",
