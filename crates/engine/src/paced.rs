@@ -339,6 +339,11 @@ impl PacedLanes {
         self.lanes.iter().filter_map(due).min()
     }
 
+    /// Returns whether episodes of all lanes have begun at some time: before that there are no rows.
+    pub const fn have_begun(&self) -> bool {
+        !self.rows.lanes.is_empty()
+    }
+
     /// Returns the state of a lane's world.
     pub fn state(&self, lane: usize) -> Option<LaneState> {
         self.lanes.get(lane).map(|paced| paced.clock.state())

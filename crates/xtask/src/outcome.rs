@@ -70,10 +70,22 @@ pub(crate) fn behind(command: Command) -> Command {
 /// Niceness at which a program gets a seventieth of a processor that another wants.
 const LOWEST: &str = "19";
 
+/// Features with which the workspace is built whole: those of the wheel that is tested, so that what is compiled serves both.
+pub(crate) const FEATURES_OF_TESTS: &str = "rollhouse-python/as-tested";
+
 /// Arguments of cargo that build every binary, example and test at once, so that what they share is compiled once: cargo
-/// gives a dependency the features that the packages of one call want.
-pub(crate) const BUILD_ALL: [&str; 7] =
-    ["build", "--quiet", "--workspace", "--bins", "--examples", "--tests", "--locked"];
+/// gives a dependency the features that the packages of one call want. The program has the features that users' have.
+pub(crate) const BUILD_ALL: [&str; 9] = [
+    "build",
+    "--quiet",
+    "--workspace",
+    "--bins",
+    "--examples",
+    "--tests",
+    "--locked",
+    "--features",
+    FEATURES_OF_TESTS,
+];
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

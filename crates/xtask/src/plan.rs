@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::counts::Counts;
-use crate::outcome::{Outcome, cargo, shown};
+use crate::outcome::{FEATURES_OF_TESTS, Outcome, cargo, shown};
 use crate::processor::processor_time;
 use crate::{deploy, heavy, mutations, python, style, tests_step};
 
@@ -197,7 +197,7 @@ const CLIPPY: Step = Step::new("clippy", |root| {
 
 const DOCS: Step = Step::new("docs", |root| {
     // With the features of the tests, dependencies are those that clippy has checked.
-    let features = ["--features", python::FEATURES_OF_TESTS];
+    let features = ["--features", FEATURES_OF_TESTS];
     let mut command = cargo(root, &["doc", "--workspace", "--no-deps", "--locked"]);
     command.args(features);
     command.env("RUSTDOCFLAGS", "-D warnings");

@@ -24,9 +24,6 @@ const MATURIN: &str = "maturin==1.16.0";
 /// until cargo unifies features of a workspace whatever is built of it, which is unstable in 1.95.
 const FEATURES_AS_TESTED: &str = "extension-module,as-tested";
 
-/// The same for a call of cargo that builds the workspace without its tests.
-pub(crate) const FEATURES_OF_TESTS: &str = "rollhouse-python/as-tested";
-
 /// The oldest Python that the package promises to work with, minor version.
 const OLDEST_PYTHON: u32 = 10;
 

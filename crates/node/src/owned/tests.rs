@@ -7,7 +7,8 @@ mod sending;
 use super::*;
 use proptest::prelude::*;
 use rollhouse_core::{
-    AutoresetMode, Claimant, ColumnRef, OptionValue, Outcome, RecordRule, RunId, SeedSchedule, StepColumns,
+    AutoresetMode, Claimant, Clock, ColumnRef, OptionValue, Outcome, Pace, RecordRule, RunId, SeedSchedule,
+    StepColumns,
 };
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::Registry;
@@ -467,4 +468,34 @@ fn a_reset_by_a_command_is_refused_while_the_disk_is_full() {
     disk.set_faults(Faults::default());
     driven.turn(Duration::from_secs(12));
     assert_eq!(ask(&mut session, ResetMethod::NAME), None);
+}
+
+/// Live lanes of CartPole, which tick by the clock of their owner.
+fn live(lanes: u32) -> OwnedSession {
+    let mut open = asked("CartPole-v1", lanes, AutoresetMode::NextStep);
+    open.settings.pace = Some(Pace { hz: 25.0, clock: Clock::Agent });
+    let mut session = session_of(&open);
+    session.attend();
+    session
+}
+
+#[test]
+fn live_lanes_have_no_rows_before_their_first_reset_and_name_what_is_not_for_them() {
+    let mut session = live(2);
+    let latest = |number| request(FrameKind::Latest, number, 0, 0);
+    let ask = |session: &mut OwnedSession, header| do_it(session, header, &FrameRequest::default());
+    let refused = refusal(&ask(&mut session, latest(1)));
+    assert_eq!((refused.code, &*refused.message), (RefusalCode::BadRequest, "step before the first reset"));
+    assert_eq!(refusal(&step(&mut session, 2, &[0, 1])).code, RefusalCode::BadRequest);
+    assert_eq!(read(&reset(&mut session, 3)).header.kind, FrameKind::Batch);
+    for (number, kind) in [(4, FrameKind::Policy), (5, FrameKind::Resume), (6, FrameKind::Memory)] {
+        let refused = refusal(&ask(&mut session, request(kind, number, 0, 0)));
+        assert_eq!(refused.code, RefusalCode::Unsupported, "{kind:?}");
+    }
+    assert_eq!(read(&step(&mut session, 7, &[0, 1])).header.kind, FrameKind::Batch);
+    assert_eq!(refusal(&step(&mut session, 8, &[0, 2])).code, RefusalCode::BadRequest, "no action of its");
+    assert_eq!(read(&ask(&mut session, latest(9))).header.kind, FrameKind::Batch);
+    let mut waiting = cartpole(2, AutoresetMode::NextStep);
+    reset(&mut waiting, 1);
+    assert_eq!(refusal(&ask(&mut waiting, latest(2))).code, RefusalCode::Unsupported);
 }

@@ -35,6 +35,10 @@ impl OwnedSession {
 
     /// Refuses what cannot be asked of live lanes.
     pub(super) fn refuse_paced(&self, kind: FrameKind) -> Option<Refusal> {
+        let begun = self.sent.pacing.as_deref().is_none_or(|pacing| pacing.lanes.have_begun());
+        if !begun && matches!(kind, FrameKind::Step | FrameKind::Send | FrameKind::Latest) {
+            return Some(refusal_of(&StepError::NotReset));
+        }
         let what = match kind {
             FrameKind::Latest if !self.is_paced() => {
                 "its newest rows are those of its last answer: it has no pace"
