@@ -114,7 +114,7 @@ class Cluster:
         record_frames: int | None = None,
         leave_out: Sequence[str] = (),
         lane_options: Sequence[Mapping[str, Any]] | None = None,
-        pace: float | Mapping[str, Any] | None = None,
+        pace: int | float | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> ClusterVectorEnv:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
