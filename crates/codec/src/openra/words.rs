@@ -199,7 +199,7 @@ pub enum BadBots {
 }
 
 impl Bots {
-    /// Reads `SLOT:BOT,SLOT:BOT`. Nothing at all is an agent in `Multi1` against whom nobody is named.
+    /// Reads `SLOT:BOT,SLOT:BOT`. An empty text is an agent in `Multi1`, whose opponent is not named.
     ///
     /// # Errors
     /// See [`BadBots`].

@@ -117,8 +117,8 @@ impl Bridge {
         self.began.elapsed()
     }
 
-    /// Creates a session and returns its name at once; its world is made behind it. Bad maps and bots are told by the log
-    /// alone, as an engine does: such a session never plays.
+    /// Creates a session and returns its name at once; its world is made behind it. The log alone reports bad maps
+    /// and bots, as that of an engine does: such a session never plays.
     pub(crate) fn create(self: &Arc<Self>, request: CreateSessionRequest) -> Result<String, Refused> {
         let bots = Bots::of_text(&request.bots);
         let players = bots.as_ref().map(players_of).unwrap_or_default();
@@ -201,7 +201,7 @@ impl Bridge {
                 let _permit = permit;
                 let game = options.and_then(|options| {
                     let game = contained(|| bridge.game(&session, &options, seed));
-                    game.ok_or_else(|| LaneError::Lost.to_string())?.map_err(|error| told(&error))
+                    game.ok_or_else(|| LaneError::Lost.to_string())?.map_err(|error| with_causes(&error))
                 });
                 bridge.made(&session, game);
             });
@@ -234,8 +234,8 @@ impl Bridge {
         }
     }
 
-    /// Takes in what happens to a session. If it has ended, nobody finds it any more, before those who wait are told: who is
-    /// refused may take its place at once.
+    /// Takes in what happens to a session. One that has ended is found no more before those who wait are notified: who is refused
+    /// may take its place at once.
     fn happens(&self, session: &Session, event: SessionEvent) -> Option<Ending> {
         let action = session.on(self.now(), event);
         let ending = match action {
@@ -364,7 +364,11 @@ impl Bridge {
                 (SessionEvent::Advanced(advanced.result), Ok(advanced.message.encode_to_vec().into()))
             }
             Err(error) => {
-                warn!(session = session.word(), why = told(&error), "the world of a session has failed");
+                warn!(
+                    session = session.word(),
+                    why = with_causes(&error),
+                    "the world of a session has failed"
+                );
                 (SessionEvent::Lost, Err(Refused::Lost))
             }
         };
@@ -457,14 +461,14 @@ fn players_of(bots: &Bots) -> Players {
 }
 
 /// Returns an error with its causes, in one line.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut told = error.to_string();
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        told = format!("{told}: {error}");
+        text = format!("{text}: {error}");
         cause = error.source();
     }
-    told
+    text
 }
 
 /// Draws a name of 12 hexadecimal digits; `None` if the system has no randomness.

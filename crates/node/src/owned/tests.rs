@@ -499,3 +499,14 @@ fn live_lanes_have_no_rows_before_their_first_reset_and_name_what_is_not_for_the
     reset(&mut waiting, 1);
     assert_eq!(refusal(&ask(&mut waiting, latest(2))).code, RefusalCode::Unsupported);
 }
+
+/// Symptom: of lanes that were under way between two requests, rows were gone once a session had been looked after. Cause: what
+/// takes the rows of live lanes took those of any. Fix: lanes without a pace do not tick.
+#[test]
+fn lanes_without_a_pace_that_are_under_way_keep_their_rows_for_their_request() {
+    let mut session = cartpole(2, AutoresetMode::NextStep);
+    reset(&mut session, 1);
+    session.post(&[1], ColumnRef::I64(&[0])).unwrap();
+    assert!(!session.tick().unwrap());
+    assert_eq!(session.engine.recv(1, Duration::ZERO).unwrap().lanes, [1]);
+}

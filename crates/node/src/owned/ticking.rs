@@ -105,6 +105,10 @@ impl OwnedSession {
     /// # Errors
     /// If the engine hangs.
     pub(crate) fn tick(&mut self) -> Result<bool, StepError> {
+        if !self.is_paced() {
+            // Lanes that are under way are those of requests, which take their rows.
+            return Ok(false);
+        }
         let (began, mut moved) = (Instant::now(), false);
         while self.tick_once()? {
             moved = true;
