@@ -267,7 +267,8 @@ impl PacedLanes {
         for (row, &lane) in received.lanes.iter().enumerate() {
             let Some(paced) = self.lanes.get_mut(lane as usize) else { continue };
             let tick = paced.under_way.take();
-            paced.awaited &= tick == Some(Tick::Thinking);
+            // An action that came while the lane was under way waits for the tick that takes it.
+            paced.awaited &= tick == Some(Tick::Thinking) || !paced.queue.is_empty();
             if received.reset[row] != 0 {
                 paced.gone_by = GoneBy { dropped: paced.gone_by.dropped, ..GoneBy::default() };
                 paced.on(now, ClockEvent::Began);

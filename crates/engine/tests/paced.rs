@@ -305,3 +305,17 @@ fn what_is_no_action_is_refused_before_it_waits() {
     let refused = StepError::NotNow { lane: refused.0, why: refused.1 };
     assert_eq!(refused.to_string(), "lane 1: a lane that is playing cannot end planning");
 }
+
+#[test]
+fn an_action_that_comes_while_a_tick_is_under_way_waits_for_the_one_that_takes_it() {
+    let mut world = World::new(Pace { hz: 25.0, clock: Clock::Realtime }, 1, AutoresetMode::NextStep, 7);
+    world.now = Duration::from_millis(40);
+    let (due, actions) = world.paced.due(world.now, |_| false);
+    world.post(0, true).unwrap();
+    world.engine.send(&due, actions.as_ref()).unwrap();
+    let received = world.engine.recv(1, Duration::from_secs(9)).unwrap();
+    world.paced.take(&received, world.now);
+    assert!(world.paced.ready_of(&[0]).is_empty(), "that tick has not taken it");
+    world.pass(Duration::from_millis(40), || Duration::ZERO);
+    assert_eq!((world.paced.ready_of(&[0]), &world.ledger.lock().orders[..]), (vec![0], &[0][..]));
+}
