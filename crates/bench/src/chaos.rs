@@ -34,6 +34,7 @@ use crate::args::ChaosArgs;
 use crate::failed::failed;
 use crate::scratch::Scratch;
 
+mod addresses;
 mod asker;
 mod audit;
 mod backups;

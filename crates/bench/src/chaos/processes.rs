@@ -15,6 +15,7 @@ use rollhouse_cli::token;
 use rollhouse_wire::{CertificateAuthority, NewToken, Role};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
+use super::addresses::address_to_keep;
 use super::audit::Held;
 use super::backups::Backups;
 use super::links::Links;
@@ -103,9 +104,9 @@ impl Processes {
             let listen = format!("coordinator.listen={address}");
             arguments(&["coordinator", "--data", COORDINATOR, "--set", &listen])
         };
-        let mut coordinator = Service::start(folder, COORDINATOR, line(ANY), None)?;
-        let address = coordinator.heard(folder, "listens on ")?;
-        coordinator.arguments = line(&address);
+        let address = address_to_keep().map_err(failed)?.to_string();
+        let mut coordinator = Service::start(folder, COORDINATOR, line(&address), None)?;
+        coordinator.heard(folder, "listens on ")?;
         lead(links, Link::TrainerCoordinator, &address)?;
         let authority_print = authority.fingerprint().to_string();
         let with = |token| format!("token={token}&ca={authority_print}");
@@ -360,12 +361,10 @@ fn start_node(
         arguments(&line)
     };
     let packages = python.map(|(_, packages)| packages);
-    let mut node = Service::start(folder, name, line(ANY), packages)?;
-    let listens = node.heard(folder, "listens on ")?;
+    let listens = address_to_keep().map_err(failed)?.to_string();
+    let mut node = Service::start(folder, name, line(&listens), packages)?;
     node.heard(folder, "joined the coordinator")?;
-    let listens = listens.split(' ').next().unwrap_or_default();
-    lead(links, Link::TrainerNode(index), listens)?;
-    node.arguments = line(listens);
+    lead(links, Link::TrainerNode(index), &listens)?;
     Ok(node)
 }
 
@@ -480,8 +479,6 @@ fn unparsable(error: std::net::AddrParseError) -> Failure {
     Failure::of(Status::Failed, &error)
 }
 
-/// An address that can be reached from this machine only, at any free port.
-const ANY: &str = "127.0.0.1:0";
 const VALIDITY: Duration = Duration::from_secs(30 * 86_400);
 /// Longest time for which a backup is put in place of the coordinator's folder.
 const RESTORED_WITHIN: Duration = Duration::from_secs(3_600);
