@@ -1,5 +1,6 @@
 //! The command line: its commands and their arguments.
 
+mod bridge;
 mod cluster;
 mod env_options;
 mod export;
@@ -24,6 +25,7 @@ use rollhouse_client::MAX_LISTED;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
 use rollhouse_core::{EnvId, EpisodeName, RecordRule};
 
+pub(crate) use bridge::{BridgeArgs, BridgeWhat};
 pub(crate) use cluster::{
     AuditArgs, COORDINATOR_DATA, CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsRevokeArgs,
     CertsRevokedArgs, CertsWhat, CloseArgs, ConfigArgs, ConfigCheckArgs, ConfigShowArgs, ConfigWhat,
@@ -101,6 +103,8 @@ pub(crate) enum Command {
     Coordinator(CoordinatorArgs),
     /// Run a node: it joins a coordinator and hosts lanes
     Node(NodeArgs),
+    /// Run a node beside another simulator, whose worlds the cluster plays then
+    Bridge(BridgeArgs),
     /// Check whether this machine has what a service needs, and say what to change
     Doctor(DoctorArgs),
     /// Ask the services of this machine whether they are well: what probes of containers run

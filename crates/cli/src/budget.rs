@@ -45,6 +45,8 @@ fn workers(
     match entry {
         Ok(entry) if entry.is_late() => Ok(Some(Workers { most: count(cores), lanes: count(BLOCK_LANES) })),
         Ok(_) => Ok(None),
+        // An engine has them in a process of its own.
+        Err(_) if matches!(EnvSource::of_id(env), EnvSource::Foreign(_)) => Ok(None),
         // Which envs a package has is known when one is asked for.
         Err(_) if learned => {
             let set = python.workers.0 as usize;
@@ -117,7 +119,8 @@ mod tests {
 
     #[test]
     fn terms_are_for_envs_that_there_are_or_that_may_be_learned() {
-        let (registry, python) = (Registry::builtin(), rollhouse_config::NodeConfig::default().python);
+        let (registry, python) =
+            (Registry::builtin(), rollhouse_config::NodeConfig::default().hosting.python);
         let mut settings = BudgetSettings::default();
         (settings.cpu.0, settings.memory.0) = (1500, 9);
         let mut of = |env: &str, max_processes| {

@@ -9,6 +9,7 @@
 pub mod args;
 mod audit;
 mod audit_note;
+mod bridge;
 mod budget;
 pub mod certs;
 mod close;
@@ -107,7 +108,7 @@ pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsStr
     let mut out = Output::stdout();
     let done = match cli.command {
         // These tell of their calls as their settings say.
-        command @ (Command::Coordinator(_) | Command::Node(_) | Command::Up(_)) => {
+        command @ (Command::Coordinator(_) | Command::Node(_) | Command::Bridge(_) | Command::Up(_)) => {
             seclusion::seclude(interpreter.as_deref()).and_then(|()| execute(command, &mut out))
         }
         command => Tracer::of_command(|| execute(command, &mut out)),
@@ -180,6 +181,7 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Policy(args) => policy::run(&args.what, out),
         Command::Store(args) => store::run(&args.what, out),
         Command::Node(args) => node::run(&args),
+        Command::Bridge(args) => bridge::run(&args.what),
         Command::Up(args) => up::run(&args, out),
         Command::Coordinator(args) => coordinator::run(&args),
         Command::Doctor(args) => doctor::run(&args, out),

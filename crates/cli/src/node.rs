@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use rollhouse_config::{AttachSettings, BudgetSettings, NodeConfig, Plugins, Python, Spool, Worker};
+use rollhouse_config::{AttachSettings, BudgetSettings, Hosting, NodeConfig, Spool, Worker};
 use rollhouse_core::{DeadlineSettings, LaneDeadlines};
 use rollhouse_metrics::{
     BudgetSample, EnvSample, Family, Figures, Health, LinkSample, Links, NodeSample, Page, PoliciesSample,
@@ -32,17 +32,23 @@ use crate::logging::{self, Logging};
 use crate::plugins;
 use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
-use crate::settings::{self, Live};
+use crate::settings::{self, Flag, Live};
 use crate::{budget, joining, python_envs, signals};
 
 pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
-    let flags = [
+    run_with(args, &[])
+}
+
+/// Runs a node with `more` settings that flags of its command have.
+pub(crate) fn run_with(args: &NodeArgs, more: &[Flag<'_>]) -> Result<Status, Failure> {
+    let own = [
         ("--coordinator", "node.coordinator", &args.coordinator),
         ("--name", "node.name", &args.name),
         ("--join", "node.join", &args.join),
         ("--listen", "node.listen", &args.listen),
         ("--data", "node.data", &args.data),
     ];
+    let flags: Vec<_> = own.into_iter().chain(more.iter().copied()).collect();
     let settings = settings::live::<NodeConfig>(&args.service, &flags)?;
     let logging = Logging::begin("rollhouse-node", &settings.config.log, &settings.config.traces)?;
     let done = serve(settings, &logging);
@@ -63,7 +69,7 @@ fn serve(mut settings: Live<NodeConfig>, logging: &Logging) -> Result<Status, Fa
     started.serving.advertise = config.advertise.map(|address| address.0);
     configure(&mut started, &config.worker, &config.spool, quic, &config.data)?;
     started.serving.attach = attach_socket(&config.attach, &config.data)?;
-    host_envs(&mut started, &config.worker, (&config.plugins, &config.python), &config.budget)?;
+    host_envs(&mut started, &config.worker, &config.hosting, &config.budget)?;
     let capacity = started.stepping.capacity;
     let listener = listen_for_metrics(config.metrics, "metrics.listen")?;
     let node = start(started)?;
@@ -120,7 +126,7 @@ pub(crate) fn configure(
 pub(crate) fn host_envs(
     started: &mut ClusterNodeConfig,
     worker: &Worker,
-    (plugins, python): (&Plugins, &Python),
+    envs: &Hosting,
     budget: &BudgetSettings,
 ) -> Result<(), Failure> {
     if let Err(error) = rollhouse_host::adopt_orphans() {
@@ -133,9 +139,9 @@ pub(crate) fn host_envs(
         lane_deadlines: LaneDeadlines { settings: Some(DeadlineSettings::OF_PLUGINS), ..lane_deadlines },
         census: Some(census.clone()),
     };
-    let registry = plugins::registry(&plugins.0, hosting)?;
-    started.providers = python_envs::of_node(python, lane_deadlines, census);
-    started.budget.budget = budget::of_node(budget, python, &registry)?;
+    let registry = plugins::registry(&envs.plugins.0, hosting)?;
+    started.providers = python_envs::of_node(envs, lane_deadlines, census)?;
+    started.budget.budget = budget::of_node(budget, &envs.python, &registry)?;
     started.registry = Arc::new(registry);
     Ok(())
 }

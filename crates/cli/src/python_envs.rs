@@ -6,15 +6,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rollhouse_config::Python;
+use rollhouse_config::{Hosting, Openra, Python};
 use rollhouse_core::limits::{CONNECT_DEADLINE, CONNECT_RETRIES, LAUNCH_DEADLINE};
 use rollhouse_core::{EnvId, LaneDeadlines};
 use rollhouse_env::{EnvEntry, Registry};
-#[cfg(feature = "openra")]
-use rollhouse_host::EnvProvider;
 use rollhouse_host::{
-    Census, Connect, ConnectWatch, EnvProviders, EnvRequest, InfoRequest, Launcher, LearnError, LearnReason,
-    PythonHost, RecordedEnvs,
+    Census, Connect, ConnectWatch, EnvProvider, EnvProviders, EnvRequest, InfoRequest, Launcher, LearnError,
+    LearnReason, PythonHost, RecordedEnvs,
 };
 use rollhouse_replay::{Envs, LearnEnv, RunInfo};
 
@@ -45,7 +43,8 @@ pub(crate) fn of_id(
         return Ok(Arc::new(entry));
     }
     if let Some(name) = python.given() {
-        let message = format_args!("{name} is for Python environments, and {id} is none");
+        let message =
+            format_args!("{name} is for environments of Python and of other programs, and {id} is neither");
         return Err(Failure::new(Status::Usage, message));
     }
     plugins.registry()?.get(id).map_err(|error| unknown_env(&error))
@@ -133,13 +132,39 @@ fn failure_of(id: &EnvId, error: &LearnError) -> Failure {
 }
 
 /// Returns what provides envs to a node, whose processes are counted in that census: Python, if its settings name an
-/// interpreter.
-pub(crate) fn of_node(settings: &Python, lane_deadlines: LaneDeadlines, census: &Census) -> EnvProviders {
-    let Some(interpreter) = settings.interpreter.as_ref().map(OsString::from) else {
-        return EnvProviders::new([]);
-    };
+/// interpreter, and worlds of engines, if they name any.
+///
+/// # Errors
+/// If this program was built without what the settings ask for.
+pub(crate) fn of_node(
+    settings: &Hosting,
+    lane_deadlines: LaneDeadlines,
+    census: &Census,
+) -> Result<EnvProviders, Failure> {
+    let python = python_of_node(&settings.python, lane_deadlines, census);
+    let python = python.map(|host| Arc::new(host) as Arc<dyn EnvProvider>);
+    Ok(EnvProviders::new(engines_of_node(&settings.openra)?.into_iter().chain(python)))
+}
+
+#[cfg(feature = "openra")]
+fn engines_of_node(settings: &Openra) -> Result<Option<Arc<dyn EnvProvider>>, Failure> {
+    let worlds = rollhouse_worlds::openra::OpenraWorlds::new(settings.engines.0.iter().cloned());
+    Ok((!settings.engines.0.is_empty()).then(|| Arc::new(worlds) as Arc<dyn EnvProvider>))
+}
+
+#[cfg(not(feature = "openra"))]
+fn engines_of_node(settings: &Openra) -> Result<Option<Arc<dyn EnvProvider>>, Failure> {
+    if settings.engines.0.is_empty() {
+        return Ok(None);
+    }
+    let what = "openra.engines is set, but this program was built without the feature openra";
+    Err(Failure::new(Status::Usage, what))
+}
+
+fn python_of_node(settings: &Python, lane_deadlines: LaneDeadlines, census: &Census) -> Option<PythonHost> {
+    let interpreter = settings.interpreter.as_ref().map(OsString::from)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    EnvProviders::from(PythonHost {
+    Some(PythonHost {
         interpreter,
         allow: settings.allow.0.clone(),
         // Bounded by the type of the setting.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
-use rollhouse_core::{AutoresetMode, GameResult, Goal, Options, Outcome, RecordRule};
+use rollhouse_core::{AutoresetMode, Determinism, EnvSpec, GameResult, Goal, Options, Outcome, RecordRule};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
@@ -251,6 +251,14 @@ fn results(counts: [u64; GameResult::ALL.len()]) -> impl Iterator<Item = (&'stat
     counts.filter_map(|(result, count)| Some((result.word()?, count)))
 }
 
+/// Returns what the seed of a rollout is worth.
+const fn what_of_seed(spec: &EnvSpec) -> &'static str {
+    match spec.determinism {
+        Determinism::Deterministic => " (the same seed gives the same episodes)",
+        Determinism::NonDeterministic => " (the env does not say that the same seed gives the same episodes)",
+    }
+}
+
 fn print(
     dir: &Path,
     rollout: &Rollout,
@@ -280,7 +288,7 @@ fn print(
     if stats.restarts > 0 {
         writeln!(out, "  restarts     {}", Count(stats.restarts))?;
     }
-    writeln!(out, "  seed         {} (the same seed gives the same episodes)", rollout.seed)?;
+    writeln!(out, "  seed         {}{}", rollout.seed, what_of_seed(rollout.env.spec()))?;
     let Some(recorded) = recorded else { return writeln!(out, "  recorded     nothing, as asked") };
     let shown = dir.display();
     let size = Bytes(recorded.bytes);

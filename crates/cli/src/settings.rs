@@ -24,22 +24,19 @@ pub(crate) fn run(what: &ConfigWhat, out: &mut Output) -> Result<Status, Failure
 }
 
 /// Reads the settings of a service: its own flags, given as flag, key and value, take precedence over `--set`.
-pub(crate) fn of_service<C: Config>(
-    args: &ServiceArgs,
-    flags: &[(&str, &str, &Option<String>)],
-) -> Result<Loaded<C>, Failure> {
+pub(crate) fn of_service<C: Config>(args: &ServiceArgs, flags: &[Flag<'_>]) -> Result<Loaded<C>, Failure> {
     load(&with_flags(sources(args), flags)).map_err(failure)
 }
 
 /// Reads the settings as [`of_service`] does, so that they can be read again while the service runs.
-pub(crate) fn live<C: Service>(
-    args: &ServiceArgs,
-    flags: &[(&str, &str, &Option<String>)],
-) -> Result<Live<C>, Failure> {
+pub(crate) fn live<C: Service>(args: &ServiceArgs, flags: &[Flag<'_>]) -> Result<Live<C>, Failure> {
     let sources = with_flags(sources(args), flags);
     let Loaded { config, effective } = load(&sources).map_err(failure)?;
     Ok(Live { config, effective, sources })
 }
+
+/// A flag of a command, the key that it sets, and its value if it was given.
+pub(crate) type Flag<'a> = (&'a str, &'a str, &'a Option<String>);
 
 /// The settings of a running service.
 #[derive(Debug)]
@@ -114,7 +111,7 @@ impl<C: Service> Live<C> {
 /// The prefix of the keys that may change while a service runs.
 const RELOADED: &str = "log.";
 
-fn with_flags(mut sources: Sources, flags: &[(&str, &str, &Option<String>)]) -> Sources {
+fn with_flags(mut sources: Sources, flags: &[Flag<'_>]) -> Sources {
     for (flag, key, value) in flags {
         if let Some(value) = value {
             sources.flags.push(((*flag).to_owned(), (*key).to_owned(), value.clone()));

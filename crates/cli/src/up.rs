@@ -54,9 +54,9 @@ fn serve(
     out: &mut Output,
 ) -> Result<Status, Failure> {
     let mut config = settings.config.clone();
-    if config.python.interpreter.is_none() {
+    if config.hosting.python.interpreter.is_none() {
         let own = python.and_then(|python| python.to_str()).map(str::to_owned);
-        config.python.interpreter = own.or_else(python_envs::of_path);
+        config.hosting.python.interpreter = own.or_else(python_envs::of_path);
     }
     let asked = signals::of_service()?;
     let _held = hold(&config.data)?;
@@ -204,7 +204,7 @@ fn node_config(
         &folders.node,
     )?;
     started.serving.attach = node::attach_socket(&config.attach, &folders.node)?;
-    node::host_envs(&mut started, &config.worker, (&config.plugins, &config.python), &config.budget)?;
+    node::host_envs(&mut started, &config.worker, &config.hosting, &config.budget)?;
     Ok(started)
 }
 
@@ -219,11 +219,13 @@ fn greet(config: &LocalConfig, folders: &Folders, lanes: u32, threads: usize) {
     say(&format!("the line above connects to it and allows everything; it is kept in {connection}\n"));
     say("try in another terminal:");
     say(&format!("  rollhouse rollout --connect {connection} --env CartPole-v1 --lanes 64 --episodes 1000"));
-    if config.python.interpreter.is_some() && config.python.allow.0.iter().any(|name| name == "gymnasium") {
+    if config.hosting.python.interpreter.is_some()
+        && config.hosting.python.allow.0.iter().any(|name| name == "gymnasium")
+    {
         say(&format!(
             "  rollhouse rollout --connect {connection} --env gymnasium:CartPole-v1 --episodes 1000"
         ));
-    } else if config.python.interpreter.is_none() {
+    } else if config.hosting.python.interpreter.is_none() {
         say(
             "  Python envs: python3 here has no rollhouse and Gymnasium; python.interpreter names one that has",
         );

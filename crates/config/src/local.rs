@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use crate::budget::BudgetSettings;
 use crate::coordinator::{COORDINATOR_METRICS_PORT, COORDINATOR_PORT, LeastTerm};
+use crate::hosting::Hosting;
 use crate::log::Log;
 use crate::node::{NODE_METRICS_PORT, NODE_PORT};
-use crate::plugins::Plugins;
-use crate::python::Python;
 use crate::setting::{Config, Setting};
 use crate::shared::{AttachSettings, Enrolment, Network, Spool, Store, Worker};
 use crate::traces::Traces;
@@ -43,10 +42,8 @@ pub struct LocalConfig {
     pub log: Log,
     /// Settings of traces.
     pub traces: Traces,
-    /// Settings of hosting Python envs.
-    pub python: Python,
-    /// Plug-ins whose envs the node can make, beside the built-in ones.
-    pub plugins: Plugins,
+    /// Settings of the envs that the node has beside the built-in ones.
+    pub hosting: Hosting,
 }
 
 /// Addresses that are dialled (UDP). Default this machine only.
@@ -87,8 +84,7 @@ impl Default for LocalConfig {
             network: Network::default(),
             log: Log::default(),
             traces: Traces::default(),
-            python: Python::default(),
-            plugins: Plugins::default(),
+            hosting: Hosting::default(),
         }
     }
 }
@@ -110,8 +106,7 @@ impl Config for LocalConfig {
         settings.extend(self.network.settings());
         settings.extend(self.log.settings());
         settings.extend(self.traces.settings());
-        settings.extend(self.python.settings());
-        settings.push(("plugin", &mut self.plugins));
+        settings.extend(self.hosting.settings());
         settings
     }
 }

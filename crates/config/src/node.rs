@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::budget::BudgetSettings;
+use crate::hosting::Hosting;
 use crate::log::Log;
-use crate::plugins::Plugins;
-use crate::python::Python;
 use crate::setting::{Concealed, Config, HostPort, Setting};
 use crate::shared::{AttachSettings, Network, Spool, Tls, Worker};
 use crate::traces::Traces;
@@ -41,10 +40,8 @@ pub struct NodeConfig {
     pub log: Log,
     /// Settings of traces.
     pub traces: Traces,
-    /// Settings of hosting Python envs.
-    pub python: Python,
-    /// Plug-ins whose envs the node can make, beside the built-in ones.
-    pub plugins: Plugins,
+    /// Settings of the envs that the node has beside the built-in ones.
+    pub hosting: Hosting,
 }
 
 /// Settings of what a node joins, and under which name.
@@ -77,8 +74,7 @@ impl Default for NodeConfig {
             network: Network::default(),
             log: Log::default(),
             traces: Traces::default(),
-            python: Python::default(),
-            plugins: Plugins::default(),
+            hosting: Hosting::default(),
         }
     }
 }
@@ -102,8 +98,7 @@ impl Config for NodeConfig {
         settings.extend(self.network.settings());
         settings.extend(self.log.settings());
         settings.extend(self.traces.settings());
-        settings.extend(self.python.settings());
-        settings.push(("plugin", &mut self.plugins));
+        settings.extend(self.hosting.settings());
         settings
     }
 }

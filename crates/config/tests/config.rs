@@ -249,15 +249,18 @@ fn plugins_are_tables_of_a_file_or_paths_in_a_variable() {
     ] {
         let file = TextFile::new(text);
         let loaded = load::<NodeConfig>(&file.sources()).unwrap();
-        assert_eq!(loaded.config.plugins.0, [maze.clone(), other.clone()]);
-        assert_eq!(load::<LocalConfig>(&file.sources()).unwrap().config.plugins, loaded.config.plugins);
+        assert_eq!(loaded.config.hosting.plugins.0, [maze.clone(), other.clone()]);
+        assert_eq!(
+            load::<LocalConfig>(&file.sources()).unwrap().config.hosting.plugins,
+            loaded.config.hosting.plugins
+        );
         let shown = loaded.effective.iter().find(|e| e.key == "plugin").unwrap().value.toml();
         let back = TextFile::new(format!("plugin = {shown}\n"));
         assert_eq!(load::<NodeConfig>(&back.sources()).unwrap().config, loaded.config);
     }
     let given = variables(&[("ROLLHOUSE_PLUGIN", "trusted:a.so, b.so"), ("ROLLHOUSE_DATA", "elsewhere")]);
     let loaded = load::<NodeConfig>(&Sources { variables: given, ..Sources::default() }).unwrap();
-    assert_eq!(loaded.config.plugins.0, [plugin("a.so", true), plugin("b.so", false)]);
+    assert_eq!(loaded.config.hosting.plugins.0, [plugin("a.so", true), plugin("b.so", false)]);
     for (text, wanted) in [
         ("plugin = \"maze.so\"", "at most 64 tables with a path"),
         ("[plugin]\npath = \"maze.so\"", "at most 64 tables with a path"),

@@ -42,6 +42,9 @@ pub const MAX_ENV_ID_BYTES: usize = 128;
 /// Maximum number of bytes of the JSON object with the arguments of an env that is learned when it is asked for.
 pub const MAX_ENV_KWARGS_BYTES: usize = 16 << 10;
 
+/// Maximum number of engines of OpenRA that a machine may connect to.
+pub const MAX_ENGINES: usize = 64;
+
 /// Maximum number of kinds of envs that a machine hosts.
 pub const MAX_ENV_KINDS: usize = 64;
 

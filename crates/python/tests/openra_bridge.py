@@ -186,9 +186,9 @@ def program() -> list[str]:
 
 
 @contextlib.contextmanager
-def gate(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Runs the gate on a free port, and gives its address and process. It has to end in order at the end, unless it did before."""
-    line = [*program(), "gate", "openra", "--listen", "127.0.0.1:0", "--json", *arguments]
+def gate(*arguments: str, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Runs the gate, on a free port unless told otherwise, and gives its address and process. It has to end in order at the end, unless it did before."""
+    line = [*program(), "gate", "openra", "--listen", listen, "--json", *arguments]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

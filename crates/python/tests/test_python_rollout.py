@@ -73,7 +73,7 @@ def test_what_is_missing_is_named_with_the_way_to_mend_it(tmp_path: Path) -> Non
     bare = rollout(tmp_path, *cartpole, "--python", str(empty / "bin/python"), PYTHONPATH="")
     assert bare.returncode == 1 and "has no package rollhouse" in bare.stderr and "pip install" in bare.stderr
     builtin = rollout(tmp_path, "--env", "CartPole-v1", "--lanes", "1", "--steps", "1", "--workers", "2")
-    assert builtin.returncode == 2 and "is for Python environments" in builtin.stderr
+    assert builtin.returncode == 2 and "is for environments of Python" in builtin.stderr
     nonsense = rollout(tmp_path, *cartpole, "--env-kwargs", "[1]")
     assert nonsense.returncode == 2 and "no JSON object" in nonsense.stderr
 

@@ -74,7 +74,10 @@ fn with_examples(command: Command, path: &str) -> Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Play and look", &["rollout", "play", "envs", "policy", "replay", "watch", "gate"]),
     ("Cluster", &["up", "status", "top", "nodes", "sessions", "close", "drain", "undrain"]),
-    ("Operate", &["coordinator", "node", "doctor", "health", "config", "certs", "token", "audit", "store"]),
+    (
+        "Operate",
+        &["coordinator", "node", "bridge", "doctor", "health", "config", "certs", "token", "audit", "store"],
+    ),
     ("This command", &["completions", "man"]),
 ];
 
@@ -97,6 +100,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("rollhouse envs", "rollhouse envs"),
     ("rollhouse envs", "rollhouse envs CartPole-v1"),
     ("rollhouse gate", "rollhouse gate openra"),
+    ("rollhouse bridge", "rollhouse bridge openra --engine 127.0.0.1:9999 --join ./join"),
+    ("rollhouse bridge openra", "rollhouse bridge openra --engine 127.0.0.1:9999 --join ./join"),
     ("rollhouse gate openra", "rollhouse gate openra --option opponent=hard --data ./games"),
     ("rollhouse gate openra", "rollhouse gate openra --listen 0.0.0.0:9999 --token-file ./token"),
     ("rollhouse replay", "rollhouse replay ls --sort -return --limit 5"),

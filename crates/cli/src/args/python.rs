@@ -63,7 +63,7 @@ pub(crate) struct PythonArgs {
     pub(crate) deterministic: bool,
     /// Engine of OpenRA that openra://MAP may connect to, HOST:PORT as in --env-kwargs; may be given several times
     #[cfg(feature = "openra")]
-    #[arg(long, value_name = "HOST:PORT", value_parser = engine, help_heading = help::PYTHON)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = engine)]
     pub(crate) openra_engine: Vec<String>,
 }
 
@@ -76,7 +76,11 @@ impl PythonArgs {
         let of_the_env =
             [("--env-kwargs", self.env_kwargs.is_some()), ("--deterministic", self.deterministic)];
         let given = || of_the_env.into_iter().find_map(|(name, given)| given.then_some(name));
-        self.hosting.given().or_else(given)
+        #[cfg(feature = "openra")]
+        let engine = (!self.openra_engine.is_empty()).then_some("--openra-engine");
+        #[cfg(not(feature = "openra"))]
+        let engine = None;
+        self.hosting.given().or_else(given).or(engine)
     }
 
     /// Returns the arguments of the environment as nodes are sent them: JSON, or nothing.

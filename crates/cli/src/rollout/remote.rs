@@ -322,7 +322,7 @@ impl Outcome {
         if done.interrupted > 0 {
             writeln!(out, "  interrupted  {}", Count(done.interrupted))?;
         }
-        writeln!(out, "  seed         {} (the same seed gives the same episodes)", seed)?;
+        writeln!(out, "  seed         {seed}{}", super::what_of_seed(&self.opened.spec))?;
         match summary.stored() {
             None => return writeln!(out, "  recorded     nothing, as asked"),
             Some(true) => writeln!(out, "  recorded     in the cluster's store, all of it")?,

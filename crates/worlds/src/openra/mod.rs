@@ -13,4 +13,4 @@ mod shared;
 mod spaces;
 mod words;
 
-pub use provider::{MAX_ENGINES, OpenraWorlds, is_engine};
+pub use provider::{OpenraWorlds, is_engine};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rollhouse_core::limits::MAX_ENGINES;
 use rollhouse_core::{Determinism, EnvId, EnvKind, EnvSource, EnvSpec};
 use rollhouse_env::EnvEntry;
 use rollhouse_host::{ConnectWatch, EnvProvider, EnvRequest, LearnError, LearnReason, LearnedEnv};
@@ -19,8 +20,6 @@ pub struct OpenraWorlds {
     engines: BTreeSet<String>,
 }
 
-/// Maximum number of engines that may be connected to.
-pub const MAX_ENGINES: usize = 64;
 /// Maximum number of bytes of a map's name.
 const MAX_MAP_BYTES: usize = 128;
 const WORLDS: &str = "openra";
