@@ -22,7 +22,7 @@ use crate::memory::Memory;
 use crate::patience::{Patience, SLICE, Unmet, Wait};
 use crate::ring::{RingError, RingReader, RingWriter};
 use crate::sent_lanes::SentLanes;
-use crate::serving::{BEGINS, CLOSED, FRAME, REFUSED, RESET, SEEDED, STEP};
+use crate::serving::{ACTS, BEGINS, CLOSED, FRAME, LATEST, REFUSED, RESET, SEEDED, STEP};
 use crate::shared::{ReadOnlyMemory, SharedWords};
 use crate::words::{Words, WordsMut};
 
@@ -308,6 +308,19 @@ impl AttachedArena {
         };
         memory.copy_from(self.inputs_plan.resets_at, &(0..lanes).map(flag).collect::<Vec<_>>());
         self.post(RESET);
+    }
+
+    /// Asks the node for the newest rows of lanes that move by themselves, without waiting for them to move. Those of `acting`
+    /// are given what stands in their rows of the action column.
+    ///
+    /// # Panics
+    /// While a request is under way, or if there is no such lane.
+    pub fn post_latest(&mut self, acting: &[u32]) {
+        self.assert_ours();
+        let mut flags = vec![0; self.lanes()];
+        acting.iter().for_each(|&lane| flags[lane as usize] = ACTS);
+        self.mapped.inputs.copy_from(self.inputs_plan.resets_at, &flags);
+        self.post(LATEST);
     }
 
     #[inline]

@@ -28,8 +28,7 @@ pub struct ServingEnd {
     pub(crate) plan: OutputsPlan,
     pub(crate) inputs_plan: InputsPlan,
     pub(crate) generation: u64,
-    /// Number of the newest request that was answered.
-    pub(crate) answered: u64,
+    pub(crate) taken_up: TakenUp,
     /// The trainer's sends of lanes.
     pub(crate) sends: Sends,
     /// Newest number under which each lane was taken.
@@ -42,6 +41,22 @@ pub struct ServingEnd {
     pub(crate) requests: RingReader,
     pub(crate) answers: RingWriter,
     pub(crate) patience: Patience,
+}
+
+/// The trainer's requests for all lanes, as far as they were taken up.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct TakenUp {
+    /// Number of the newest request that was answered.
+    pub(crate) answered: u64,
+    /// Whether the request that follows was taken up and is answered later.
+    pub(crate) held: bool,
+}
+
+impl TakenUp {
+    /// Returns the number of the newest request that was taken up.
+    pub(crate) const fn number(self) -> u64 {
+        self.answered + self.held as u64
+    }
 }
 
 /// The trainer's count of sends.
@@ -61,6 +76,9 @@ pub enum Request {
     Step,
     /// The trainer asks to begin episodes as [`ServingEnd::reset_columns`] says. It is answered like a step.
     Reset,
+    /// The trainer asks for the newest rows of lanes that move by themselves, and gives some an action
+    /// ([`ServingEnd::acting_lanes`]). It is answered like a step.
+    Latest,
     /// The trainer asks to step the lanes of [`ServingEnd::take_sent`].
     Lanes,
     /// The trainer sent commands ([`ServingEnd::next_command`]).
@@ -93,7 +111,7 @@ pub enum PeerError {
         answered: u64,
     },
     /// The request is of a kind that does not exist.
-    #[error("a request of unknown kind {0}; known are {STEP} and {RESET}")]
+    #[error("a request of unknown kind {0}; known are {STEP}, {RESET} and {LATEST}")]
     RequestKind(u64),
     /// A lane was sent under a number that does not follow its last one.
     #[error("lane {lane} was sent as number {given} after number {taken}")]
@@ -145,7 +163,7 @@ impl ServingEnd {
 
     /// Returns the number of the newest request that was answered.
     pub const fn answered(&self) -> u64 {
-        self.answered
+        self.taken_up.answered
     }
 
     /// Returns a handle for the node's other threads.
@@ -163,9 +181,9 @@ impl ServingEnd {
         deadline: Option<Instant>,
         alive: impl FnMut() -> bool,
     ) -> Result<Request, ServeError> {
-        let Self { outputs, inputs, requests, answered, sends, patience, .. } = self;
+        let Self { outputs, inputs, requests, taken_up, sends, patience, .. } = self;
         let wait = Wait { own: &**outputs, peer: &**inputs, bell: NODE_BELL, deadline, slice: SLICE };
-        let ready = || look(inputs, requests, *answered, &mut sends.seen);
+        let ready = || look(inputs, requests, taken_up.number(), &mut sends.seen);
         let request = patience.wait(&wait, ready, alive).map_err(|unmet| match unmet {
             Unmet::TimedOut => ServeError::TimedOut,
             Unmet::Gone => ServeError::Gone,
@@ -183,7 +201,7 @@ impl ServingEnd {
     /// # Errors
     /// If the trainer broke the protocol: the attachment is over.
     pub fn poll(&mut self) -> Result<Option<Request>, PeerError> {
-        look(&self.inputs, &self.requests, self.answered, &mut self.sends.seen)
+        look(&self.inputs, &self.requests, self.taken_up.number(), &mut self.sends.seen)
     }
 
     /// Copies the trainer's action column. The caller checks the values of the copy, because the trainer may write the
@@ -209,6 +227,24 @@ impl ServingEnd {
         let seed = |lane: usize| self.inputs.load(self.inputs_plan.seeds_at + lane * 8);
         let seeds = flags.iter().enumerate().map(|(lane, flag)| (flag & SEEDED != 0).then(|| seed(lane)));
         ResetColumns { seeds: seeds.collect(), mask: flags.iter().map(|flag| flag & BEGINS != 0).collect() }
+    }
+
+    /// Returns the lanes to which a [`Request::Latest`] gives an action, ascending; [`ServingEnd::copy_actions_of`] has it.
+    pub fn acting_lanes(&self) -> Vec<u32> {
+        let lanes = self.plan.places.lanes;
+        let mut flags = vec![0; lanes];
+        self.inputs.copy_to(self.inputs_plan.resets_at, &mut flags);
+        (0..lanes as u32).filter(|&lane| flags[lane as usize] & ACTS != 0).collect()
+    }
+
+    /// Notes that the request that was returned last is answered later. Until then others come by: commands and lanes.
+    pub const fn hold(&mut self) {
+        self.taken_up.held = true;
+    }
+
+    /// Returns whether a request is answered later.
+    pub const fn is_held(&self) -> bool {
+        self.taken_up.held
     }
 
     /// Answers the request with a frame of the arena in this memory, and with the notes that go beside it. `lost` has
@@ -253,9 +289,9 @@ impl ServingEnd {
 
     #[inline]
     fn answer(&mut self) {
-        self.answered += 1;
+        self.taken_up = TakenUp { answered: self.taken_up.answered + 1, held: false };
         // Pairs with the trainer's acquire of this word (`AttachedArena::wait`): it sees the frame's columns.
-        self.outputs.store_release(outputs::ANSWER_SEQ.at, self.answered);
+        self.outputs.store_release(outputs::ANSWER_SEQ.at, self.taken_up.answered);
         TRAINER_BELL.ring(&*self.outputs, &*self.inputs);
     }
 
@@ -320,14 +356,14 @@ impl ServingEnd {
 pub(crate) fn look(
     inputs: &SharedMemory,
     requests: &RingReader,
-    answered: u64,
+    taken_up: u64,
     lanes_seq: &mut u64,
 ) -> Result<Option<Request>, PeerError> {
     // Pairs with the trainer's release of these words: it has written actions, lanes or a command before.
     let given = inputs.load(inputs::ACTION_SEQ.at);
     let doorbell = inputs.load(inputs::LANES_SEQ.at);
     let command = requests.pending(inputs);
-    if given == answered && doorbell == *lanes_seq && !command {
+    if given == taken_up && doorbell == *lanes_seq && !command {
         return Ok(None);
     }
     SharedMemory::fence(std::sync::atomic::Ordering::Acquire);
@@ -339,12 +375,13 @@ pub(crate) fn look(
         *lanes_seq = doorbell;
         return Ok(Some(Request::Lanes));
     }
-    if given != answered + 1 {
-        return Err(PeerError::RequestNumber { given, answered });
+    if given != taken_up + 1 {
+        return Err(PeerError::RequestNumber { given, answered: taken_up });
     }
     match inputs.load(inputs::REQUEST_KIND.at) {
         STEP => Ok(Some(Request::Step)),
         RESET => Ok(Some(Request::Reset)),
+        LATEST => Ok(Some(Request::Latest)),
         kind => Err(PeerError::RequestKind(kind)),
     }
 }
@@ -388,6 +425,8 @@ pub(crate) fn wake(outputs: &SharedMemory) {
 pub(crate) const STEP: u64 = 1;
 /// Kind of a request to begin episodes.
 pub(crate) const RESET: u64 = 2;
+/// Kind of a request for the newest rows.
+pub(crate) const LATEST: u64 = 3;
 /// Kind of an answer with a frame.
 pub(crate) const FRAME: u64 = 1;
 /// Kind of an answer that refuses a request.
@@ -398,3 +437,5 @@ pub(crate) const CLOSED: u64 = 1;
 pub(crate) const BEGINS: u8 = 1;
 /// Flag of a lane that is given a seed in a reset.
 pub(crate) const SEEDED: u8 = 2;
+/// Flag of a lane that is given an action in a request for the newest rows.
+pub(crate) const ACTS: u8 = 4;

@@ -114,11 +114,11 @@ impl ServingEnd {
         awake: bool,
         alive: impl FnMut() -> bool,
     ) -> Result<Option<Request>, ServeError> {
-        let Self { outputs, inputs, requests, answered, sends, patience, ready_written, .. } = self;
+        let Self { outputs, inputs, requests, taken_up, sends, patience, ready_written, .. } = self;
         let (own, peer, deadline) = (&**outputs, &**inputs, Some(deadline));
         let wait = Wait { own, peer, bell: NODE_BELL, deadline, slice: SLICE };
         let ready = || {
-            let request = look(peer, requests, *answered, &mut sends.seen)?;
+            let request = look(peer, requests, taken_up.number(), &mut sends.seen)?;
             let over = request.is_some() || waits_for_lanes(peer, *ready_written);
             Ok(over.then_some(request))
         };

@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::patience::Patience;
 use crate::placement::Placement;
 use crate::ring::{MAX_RING_BYTES, MIN_RING_BYTES, RingReader, RingWriter};
-use crate::serving::{Sends, ServingEnd, wake};
+use crate::serving::{Sends, ServingEnd, TakenUp, wake};
 use crate::shared::SharedMemory;
 use crate::words::{Words, WordsMut};
 
@@ -114,7 +114,7 @@ impl SharedArena {
             plan: self.plan.clone(),
             inputs_plan: plan,
             generation,
-            answered,
+            taken_up: TakenUp { answered, held: false },
             sends: Sends::default(),
             taken,
             ready_written,

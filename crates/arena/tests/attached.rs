@@ -168,6 +168,44 @@ fn a_refusal_moves_nothing_and_carries_its_note() {
 }
 
 #[test]
+fn a_request_that_is_held_lets_lanes_and_commands_by_and_is_answered_later() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    trainer.post_step();
+    assert_eq!(end.poll(), Ok(Some(Request::Step)));
+    end.hold();
+    assert_eq!((end.poll(), end.is_held()), (Ok(None), true), "it is not returned again");
+    trainer.send_command(b"pause", soon(), || true).unwrap();
+    assert_eq!(end.wait(soon(), || true), Ok(Request::Command));
+    let mut command = Vec::new();
+    assert!(end.next_command(&mut command).unwrap());
+    assert!(!trainer.is_answered());
+    node.step(&mut end);
+    assert_eq!((ask(&mut trainer), end.is_held()), (Answer::Frame, false));
+    trainer.post_step();
+    assert_eq!(end.poll(), Ok(Some(Request::Step)), "the next one has the next number");
+}
+
+#[test]
+fn a_request_for_the_newest_rows_says_which_lanes_are_given_an_action() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    trainer.post_reset(&[], &[]);
+    assert_eq!(end.poll(), Ok(Some(Request::Reset)));
+    node.reset(&mut end);
+    assert_eq!(ask(&mut trainer), Answer::Frame);
+    trainer.action_row_mut(3).as_f32_mut().unwrap().fill(2.0);
+    for acting in [&[3][..], &[]] {
+        trainer.post_latest(acting);
+        assert_eq!(end.poll(), Ok(Some(Request::Latest)));
+        assert_eq!(end.acting_lanes(), acting);
+        assert_eq!(end.copy_actions_of(&[3]).as_ref().as_f32(), Some(&[2.0; 3][..]));
+        node.step(&mut end);
+        assert_eq!(ask(&mut trainer), Answer::Frame);
+    }
+}
+
+#[test]
 fn lost_lanes_are_told_with_the_frame_and_forgotten_when_they_are_back() {
     let mut node = Node::new();
     let (mut end, mut trainer) = node.attach(1);

@@ -99,7 +99,7 @@ impl<S: SessionStream> Link<S> {
         grant: &Grant,
     ) -> SessionEvent {
         if terms.transport != Transport::Quic {
-            match attaching::attach(self, &terms.shape, carrier, pool, grant).await {
+            match attaching::attach(self, (&terms.shape, terms.paced), carrier, pool, grant).await {
                 Ok(attached) => {
                     (terms.transport, terms.refused_memory) = (Transport::Shm, None);
                     return attached;

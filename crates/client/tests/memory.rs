@@ -448,6 +448,7 @@ fn told_of(outputs: std::fs::File, inputs: std::fs::File) -> String {
                 generation: 1,
                 logs: false,
                 refused: None,
+                paced: false,
             };
             use std::os::fd::AsFd;
             socket.accept(attached, [outputs.as_fd(), inputs.as_fd()]).await.unwrap();

@@ -250,7 +250,7 @@ fn nobody_waits_for_a_lane_of_another_caller_and_what_is_asked_of_all_says_that_
     });
     for transport in TRANSPORTS {
         on_a_runtime(async {
-            let pool = shared(&nodes, transport, 4, Duration::from_millis(500)).await;
+            let pool = shared(&nodes, transport, 4, Duration::from_secs(4)).await;
             let mut slow = pool.take(&[2]).unwrap();
             let mut fast = pool.take(&[0, 3]).unwrap();
             slow.recv(1, LONG).await.unwrap();

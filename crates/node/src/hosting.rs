@@ -618,10 +618,6 @@ impl Drop for Place {
 /// If it plays by itself, or is not stepped by that transport.
 fn steppable(session: &SessionHandle, by: Transport) -> Result<Stepped, Refusal> {
     match session {
-        SessionHandle::Owned(owned) if owned.paced && by == Transport::SharedMemory => {
-            let message = "live lanes are not stepped through memory; they are attached to over QUIC";
-            Err(Refusal::new(RefusalCode::Unsupported, message))
-        }
         SessionHandle::Owned(owned) => Ok(Stepped::Owned(Arc::clone(owned))),
         SessionHandle::Replay(_) if by == Transport::SharedMemory => {
             let message = "a recorded episode is not in memory; it is attached to over QUIC";

@@ -94,7 +94,7 @@ impl MeasuredSession {
         match request {
             MemoryRequest::Step => self.env.requests.step.observe(took),
             MemoryRequest::Reset => self.env.requests.reset.observe(took),
-            MemoryRequest::Lanes => self.env.requests.send.observe(took),
+            MemoryRequest::Lanes | MemoryRequest::Latest => self.env.requests.send.observe(took),
             MemoryRequest::Command => return served,
         }
         self.unhanded = Some(Unhanded::new(began));
@@ -124,6 +124,34 @@ impl MeasuredSession {
             self.tell(told, figures);
         }
         Ok(true)
+    }
+
+    /// Has live lanes tick that are due, as [`OwnedSession::tick_in_memory`].
+    pub(crate) fn tick_in_memory(
+        &mut self,
+        end: &mut ServingEnd,
+        told: &ReportedTally,
+        figures: &NodeFigures,
+    ) -> Result<(), MemoryFault> {
+        if self.session.tick_in_memory(end)? {
+            let now = Instant::now();
+            self.unhanded = Some(Unhanded::new(now));
+            if now.duration_since(*self.stale_since.get_or_insert(now)) >= TELL_EVERY {
+                self.tell(told, figures);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the time at which a session in memory is looked at unless a request comes before: when it counts as idle, a
+    /// live lane is due, or one may be done that is under way.
+    pub(crate) fn look_at(&self) -> Option<Instant> {
+        let idle = self.idle_at();
+        if !self.session.is_paced() {
+            return idle;
+        }
+        let done = self.session.has_under_way().then(|| Instant::now() + TICK_LOOK);
+        [idle, self.session.tick_at(), done].into_iter().flatten().min()
     }
 
     /// Returns the time from which the session counts as idle and is looked after, unless a request comes before.
@@ -319,6 +347,9 @@ pub(crate) fn waits_for_others(session: &OwnedSession) -> Waits {
     let (recording, connecting) = (session.recording_watch(), session.connecting().clone());
     Box::new(move || recording.is_behind() || connecting.retries().is_some())
 }
+
+/// Time after which it is looked whether ticks are done of live lanes that finish when they finish.
+const TICK_LOOK: Duration = Duration::from_millis(1);
 
 /// Interval at which a session in memory that is watched and not stepped shows what is wanted of it.
 const WATCHED_LOOK: Duration = Duration::from_millis(50);

@@ -344,6 +344,7 @@ impl StepperShared {
             generation: end.generation(),
             logs: measured.session().keeps_log(),
             refused: measured.session().last_refusal().cloned(),
+            paced: measured.session().is_paced(),
         };
         if hand.send(MemoryOffer { attached, outputs, inputs, remote: end.remote() }).is_err() {
             return StopReason::Stopped;
@@ -357,18 +358,15 @@ impl StepperShared {
     }
 
     fn serve_requests(&self, measured: &mut MeasuredSession, end: &mut ServingEnd) -> StopReason {
-        let mut beats = 1;
         let goes_on = || !self.stop.load(Ordering::Relaxed);
         loop {
             // At rest while it waits.
-            beats += 1;
-            self.beats.store(beats, Ordering::Relaxed);
+            self.beat();
             let request = match self.next_request(measured, end, &goes_on) {
                 Ok(request) => request,
                 Err(why) => return why,
             };
-            beats += 1;
-            self.beats.store(beats, Ordering::Relaxed);
+            self.beat();
             // Who waits asks only before it sleeps, and a trainer may always have a request waiting.
             if self.cancel.is_cancelled() || !goes_on() {
                 return StopReason::Stopped;
@@ -381,6 +379,11 @@ impl StepperShared {
         }
     }
 
+    /// Notes that the thread is in a request from now on, or is not any more. It alone does.
+    fn beat(&self) {
+        self.beats.store(self.beats.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
     /// Waits for a request, and answers meanwhile lanes that are under way as they are done.
     fn next_request(
         &self,
@@ -389,12 +392,17 @@ impl StepperShared {
         goes_on: &impl Fn() -> bool,
     ) -> Result<MemoryRequest, StopReason> {
         loop {
-            if measured.session().has_under_way()
+            if measured.session().is_paced() {
+                self.beat();
+                let ticked = measured.tick_in_memory(end, &self.told, &self.figures);
+                self.beat();
+                ticked.map_err(|_| StopReason::Fault)?;
+            } else if measured.session().has_under_way()
                 && let Some(request) = self.attend_lanes(measured, end, goes_on)?
             {
                 return Ok(request);
             }
-            match end.wait(measured.idle_at(), goes_on) {
+            match end.wait(measured.look_at(), goes_on) {
                 Ok(request) => return Ok(request),
                 Err(ServeError::TimedOut) => measured.idle(&self.told, &self.figures),
                 Err(ServeError::Gone) => return Err(StopReason::Stopped),

@@ -10,7 +10,9 @@
 //! as well (`memory.rs`).
 
 mod answers;
+mod live_memory;
 mod memory;
+mod mirror;
 mod pacing;
 mod playing;
 mod recording;

@@ -100,6 +100,7 @@ impl Hosted {
             generation: end.generation(),
             logs: attached.logs,
             refused: self.owned.last_refusal().cloned(),
+            paced: attached.paced,
         };
         Ok((Box::new(end), Memory { attached, files }))
     }

@@ -141,6 +141,9 @@ pub struct MemoryAttached {
     /// The refusal that was the last answer, if it was a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
+    /// Whether its lanes are live, as in [`Attached`]: then their newest rows may be asked for by memory, too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub paced: bool,
 }
 
 impl AttachMemory {

@@ -39,7 +39,7 @@ impl Folder {
 }
 
 const ATTACHED: MemoryAttached =
-    MemoryAttached { lanes: 3, last: 7, generation: 2, logs: true, refused: None };
+    MemoryAttached { lanes: 3, last: 7, generation: 2, logs: true, refused: None, paced: false };
 
 fn asked() -> AttachMemory {
     AttachMemory {

@@ -29,6 +29,8 @@ pub(crate) enum LinkError {
     Attach(AttachError),
     /// It is the memory of another session, which has this many lanes.
     Lanes(u32),
+    /// The node does not say that its lanes are live.
+    Pace,
     /// The notes beside the newest frame are malformed.
     Notes(String),
 }
@@ -41,10 +43,10 @@ impl Shape {
 }
 
 /// Asks the session's node for its memory and maps it. If `earlier` is memory that has lost its node, the memory stays
-/// where it is. Cancellation-safe.
+/// where it is. Lanes that are to be `paced` have to be live there. Cancellation-safe.
 pub(super) async fn attach<C: Carrier>(
     earlier: &mut Link<C::Stream>,
-    shape: &Shape,
+    (shape, paced): (&Shape, bool),
     carrier: &C,
     pool: RunId,
     grant: &Grant,
@@ -53,6 +55,9 @@ pub(super) async fn attach<C: Carrier>(
         carrier.attach_memory(pool, grant).await.map_err(LinkError::None)?;
     if attached.lanes != grant.lanes {
         return Err(LinkError::Lanes(attached.lanes));
+    }
+    if paced && !attached.paced {
+        return Err(LinkError::Pace);
     }
     let ident = ArenaIdent {
         term: grant.incarnation.term,
@@ -157,6 +162,7 @@ impl LinkError {
             Self::Lanes(lanes) => format!("the memory has {lanes} lanes"),
             Self::None(NoMemory::NoSocket) => "the node has no attach socket".to_owned(),
             Self::None(NoMemory::TimedOut) => "the node does not answer at its attach socket".to_owned(),
+            Self::Pace => "the node has no live lanes there".to_owned(),
             Self::Notes(what) => what.clone(),
         };
         format!("no shared memory: {what}")

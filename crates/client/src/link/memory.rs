@@ -238,6 +238,7 @@ impl MemoryLink {
                 self.post_step();
             }
             FrameKind::Send => self.post_lanes(body),
+            FrameKind::Latest => self.post_latest(body),
             // Nothing else is asked for.
             _ => {
                 let lanes: ResetLanes = control::decode(&body.sidecar).unwrap_or_default();
@@ -262,27 +263,48 @@ impl MemoryLink {
 
     /// Sends those of the lanes that the node does not have. It is told also if there is none, and counts requests by it.
     fn post_lanes(&mut self, body: &RequestBody) {
-        let columns = &body.columns;
+        let ready = std::mem::take(&mut self.ready);
+        let put = self.put_actions_of(&body.columns, |lane| !ready.contains(&lane));
+        self.ready = ready;
+        let Some((fresh, named)) = put else { return };
+        self.arena.send(&fresh);
+        self.under_way = Some(Posted::Lanes(min_of(body, named)));
+    }
+
+    /// Asks for the newest rows of live lanes, and gives an action to those that are named.
+    fn post_latest(&mut self, body: &RequestBody) {
+        let acting = if body.columns.is_empty() {
+            Vec::new()
+        } else {
+            let Some((acting, _)) = self.put_actions_of(&body.columns, |_| true) else { return };
+            acting
+        };
+        self.arena.post_latest(&acting);
+        self.under_way = Some(Posted::Batch);
+    }
+
+    /// Writes the actions of those of the named lanes that are `wanted` and that the node does not have. Returns these lanes,
+    /// and the number of lanes that are named; `None` if the columns are none.
+    fn put_actions_of(&mut self, columns: &[u8], wanted: impl Fn(u32) -> bool) -> Option<(Vec<u32>, usize)> {
         let mut buffer = ColumnBuffer::default();
         buffer.resize(columns.len());
         buffer.bytes_mut().copy_from_slice(columns);
         let count = buffer.count().unwrap_or(0) as usize;
-        let Some(places) = self.layout.actions(count, true) else { return };
+        let places = self.layout.actions(count, true)?;
         let lanes = buffer.lanes(&places.lanes);
         let actions = buffer.column(&places.actions, self.layout.action.dtype);
         let elements = self.layout.action.elements();
-        let mut fresh = Vec::with_capacity(lanes.len());
+        let mut put = Vec::with_capacity(lanes.len());
         for (row, &lane) in lanes.iter().enumerate() {
-            if self.arena.is_outstanding(lane) || self.ready.contains(&lane) {
+            if self.arena.is_outstanding(lane) || !wanted(lane) {
                 continue;
             }
             let action = actions.slice(row * elements, (row + 1) * elements);
             let copied = self.arena.action_row_mut(lane).copy_from(action);
             debug_assert!(copied, "actions have the column's type, which was checked");
-            fresh.push(lane);
+            put.push(lane);
         }
-        self.arena.send(&fresh);
-        self.under_way = Some(Posted::Lanes(min_of(body, lanes.len())));
+        Some((put, lanes.len()))
     }
 
     /// Has the request to send lanes that is under way wait for that many. Returns false if none is.

@@ -89,6 +89,8 @@ impl OwnedSession {
             Kept::Rows(received) => self.rows_answer(number, &received.ascending()),
             Kept::InMemory => match self.answer.refused.take() {
                 Some(refusal) => return Some(self.refuse(number, &refusal)),
+                // Its rows have gone on.
+                None if self.is_paced() => self.paced_batch(number, false),
                 None => match self.frame_answer(number) {
                     Ok(answer) => answer,
                     Err(refusal) => return Some(self.refuse(number, &refusal)),

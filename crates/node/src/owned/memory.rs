@@ -13,7 +13,7 @@ use rollhouse_arena::{
 use rollhouse_core::{ColumnData, ColumnMut};
 use rollhouse_engine::{Engine, Method, Received, Reset, ResetLanes as ResetMethod};
 use rollhouse_wire::limits::MAX_COMMAND_BYTES;
-use rollhouse_wire::{Envelope, Refusal, RefusalCode, control};
+use rollhouse_wire::{Envelope, FrameKind, Refusal, RefusalCode, control};
 
 use crate::live::Camera;
 
@@ -51,16 +51,17 @@ impl OwnedSession {
     pub fn attach_memory(&mut self) -> Result<ServingEnd, Refusal> {
         self.forget_gathering();
         if self.memory.is_none() {
-            if self.begun {
+            if self.begun && !self.is_paced() {
                 let message = "the lanes were stepped over QUIC and cannot be moved into shared memory";
                 return Err(Refusal::new(RefusalCode::Unsupported, message));
             }
             self.make_in_shared_memory()?;
         }
+        let frames = self.frames_in_memory();
         let Some(memory) = &mut self.memory else {
             return Err(Refusal::new(RefusalCode::Internal, "the session has no shared memory"));
         };
-        let end = memory.attach(self.generation + 1, self.engine.frames());
+        let end = memory.attach(self.generation + 1, frames);
         let end = end.map_err(|error| no_memory(&error))?;
         self.generation += 1;
         Ok(end)
@@ -77,6 +78,10 @@ impl OwnedSession {
             counter: self.plan.incarnation.counter,
             autoreset: self.plan.engine.autoreset.code(),
         };
+        if self.is_paced() {
+            self.memory = Some(self.mirror_lanes(ident)?);
+            return Ok(());
+        }
         let columns = Engine::columns(&self.plan.entry, self.plan.engine.autoreset);
         let made = SharedArena::create(&columns, self.plan.engine.lanes, ident, DEFAULT_RING_BYTES);
         let (memory, placement) = made.map_err(|error| no_memory(&error))?;
@@ -110,6 +115,9 @@ impl OwnedSession {
         request: Request,
         alive: impl FnMut() -> bool,
     ) -> Result<(), MemoryFault> {
+        if self.is_paced() && request != Request::Command {
+            return self.serve_live(end, request);
+        }
         match request {
             Request::Step => {
                 self.settle_lanes(end)?;
@@ -131,13 +139,19 @@ impl OwnedSession {
                 self.answer_in_memory(end, done);
                 Ok(())
             }
+            Request::Latest => {
+                self.settle_lanes(end)?;
+                let refusal = self.refuse_paced(FrameKind::Latest);
+                self.answer_in_memory(end, refusal.map_or(Ok(()), Err));
+                Ok(())
+            }
             Request::Lanes => self.serve_lanes(end),
             Request::Command => self.serve_command(end, alive),
         }
     }
 
     /// Waits until episodes have begun in all lanes that are reset, however long that takes.
-    fn finish_reset(&mut self) -> Result<(), Refusal> {
+    pub(super) fn finish_reset(&mut self) -> Result<(), Refusal> {
         while !self.engine.finish(self.plan.engine.step_deadline).map_err(|error| refusal_of(&error))? {}
         self.show_change();
         self.look_for_losses_of_frame()
@@ -266,11 +280,14 @@ impl OwnedSession {
         Ok(true)
     }
 
-    /// Waits until no lane is under way, however long each takes, and answers them.
+    /// Waits until no lane is under way, however long each takes, and answers them; live lanes with their newest rows.
     ///
     /// # Errors
     /// If the owner breaks the layout's rules.
     pub(crate) fn settle_lanes(&mut self, end: &mut ServingEnd) -> Result<(), MemoryFault> {
+        if self.is_paced() {
+            return self.release_lanes(end);
+        }
         while self.has_under_way() {
             self.answer_done(end, self.plan.engine.step_deadline)?;
         }
@@ -279,7 +296,7 @@ impl OwnedSession {
 }
 
 /// Copies rows of single lanes to where their owner reads them.
-fn land(received: &Received, end: &mut ServingEnd) {
+pub(super) fn land(received: &Received, end: &mut ServingEnd) {
     let mut rows = end.lane_rows();
     let lanes = &received.lanes;
     let columns = |to: &mut [ColumnMut<'_>], from: &[ColumnData]| {
@@ -318,7 +335,7 @@ fn land_column(lanes: &[u32], to: &mut ColumnMut<'_>, from: &ColumnData) {
 }
 
 /// Encodes a refusal as the owner's client reads it, cut to what memory has room for.
-fn note(refusal: &Refusal) -> Vec<u8> {
+pub(super) fn note(refusal: &Refusal) -> Vec<u8> {
     let mut refusal = refusal.clone();
     refusal.message.truncate(refusal.message.floor_char_boundary(MOST_NOTED));
     let mut bytes = Vec::new();
@@ -329,7 +346,7 @@ fn note(refusal: &Refusal) -> Vec<u8> {
     }
 }
 
-fn no_memory(error: &std::io::Error) -> Refusal {
+pub(super) fn no_memory(error: &std::io::Error) -> Refusal {
     Refusal::new(RefusalCode::Internal, format!("no shared memory for the session: {error}"))
 }
 
@@ -337,9 +354,9 @@ fn no_memory(error: &std::io::Error) -> Refusal {
 const MOST_NOTED: usize = MAX_NOTE_BYTES - 256;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
 
-    use rollhouse_arena::{Answer, AttachedArena, Expected, ReadyLanes};
+    use rollhouse_arena::{Answer, AttachedArena, BatchColumns, Expected, ReadyLanes};
     use rollhouse_core::AutoresetMode;
     use rollhouse_engine::{Nothing, Statistics};
     use rollhouse_replay::testing::Faults;
@@ -348,17 +365,26 @@ mod tests {
     use crate::owned::tests::{cartpole, fill, recorded, waiting_for_the_disk};
 
     /// An owner that has mapped the session's memory.
-    fn attached(session: &mut OwnedSession) -> (ServingEnd, AttachedArena) {
+    pub(in crate::owned) fn attached(session: &mut OwnedSession) -> (ServingEnd, AttachedArena) {
         let end = session.attach_memory().unwrap();
         let [outputs, inputs] =
             [end.outputs_fd(), end.inputs_fd()].map(|fd| fd.try_clone_to_owned().unwrap());
         let autoreset = session.plan.engine.autoreset;
-        let columns = Engine::columns(&session.plan.entry, autoreset);
+        let columns = columns_of(session);
         let ident = ArenaIdent { term: 1, counter: 1, autoreset: autoreset.code() };
         let (lanes, generation) = (session.lanes(), end.generation());
         let expected = Expected { columns: &columns, lanes, ident, generation };
         let trainer = AttachedArena::open(outputs, inputs, &expected).unwrap();
         (end, trainer)
+    }
+
+    fn columns_of(session: &OwnedSession) -> BatchColumns {
+        let autoreset = session.plan.engine.autoreset;
+        if session.is_paced() {
+            let spec = session.plan.entry.spec().clone().paced();
+            return BatchColumns::of(&spec, autoreset == AutoresetMode::SameStep);
+        }
+        Engine::columns(&session.plan.entry, autoreset)
     }
 
     /// Serves what is there.

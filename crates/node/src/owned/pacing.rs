@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rollhouse_core::Pace;
 use rollhouse_engine::PacedLanes;
 
+use super::mirror::Mirror;
 use crate::plan::SessionPlan;
 
 /// Live lanes, and the time since they were made.
@@ -16,13 +17,15 @@ pub(super) struct Pacing {
     pub(super) awaited: Vec<u32>,
     /// Lanes whose episodes the request under way begins; all if there are none.
     pub(super) begins: Vec<bool>,
+    /// The frames in memory, once an owner has attached by it.
+    pub(super) mirror: Option<Mirror>,
 }
 
 impl Pacing {
     pub(super) fn of(plan: &SessionPlan, pace: Pace) -> Self {
         let (spec, engine) = (plan.entry.spec(), &plan.engine);
         let lanes = PacedLanes::new(spec, pace, engine.lanes, engine.autoreset);
-        Self { lanes, zero: Instant::now(), awaited: Vec::new(), begins: Vec::new() }
+        Self { lanes, zero: Instant::now(), awaited: Vec::new(), begins: Vec::new(), mirror: None }
     }
 
     /// Returns the time by the lanes' clocks.

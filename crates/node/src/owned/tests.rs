@@ -471,7 +471,7 @@ fn a_reset_by_a_command_is_refused_while_the_disk_is_full() {
 }
 
 /// Live lanes of CartPole, which tick by the clock of their owner.
-fn live(lanes: u32) -> OwnedSession {
+pub(super) fn live(lanes: u32) -> OwnedSession {
     let mut open = asked("CartPole-v1", lanes, AutoresetMode::NextStep);
     open.settings.pace = Some(Pace { hz: 25.0, clock: Clock::Agent });
     let mut session = session_of(&open);

@@ -66,7 +66,13 @@ impl OwnedSession {
         self.wait_for(number, Wanted::Ticks { min })
     }
 
-    fn put(&mut self, lanes: &[u32], actions: ColumnRef<'_>, awaited: bool) -> Result<(), Refusal> {
+    /// Puts actions into the queues of lanes, whose owner waits for their ticks if it is `awaited`.
+    pub(super) fn put(
+        &mut self,
+        lanes: &[u32],
+        actions: ColumnRef<'_>,
+        awaited: bool,
+    ) -> Result<(), Refusal> {
         let Self { sent, engine, .. } = self;
         let Some(pacing) = sent.pacing.as_deref_mut() else { return Ok(()) };
         let now = pacing.now();
@@ -196,13 +202,7 @@ impl OwnedSession {
 
     /// Takes the first rows of episodes that were begun, and answers with all.
     pub(super) fn paced_reset(&mut self, number: u32) -> Result<Bytes, Refusal> {
-        let Self { sent, engine, .. } = self;
-        if let Some(pacing) = sent.pacing.as_deref_mut() {
-            let now = pacing.now();
-            let frame = engine.frame().map_err(|error| refusal_of(&error))?;
-            pacing.lanes.begin(&frame, &pacing.begins, now);
-        }
-        self.lose_paced();
+        self.begin_paced()?;
         // Ends of lanes that were left alone are in the answer to a step.
         let answer = self.paced_batch(number, false);
         if let Some(Pacing { lanes, begins, .. }) = self.sent.pacing.as_deref_mut() {
@@ -211,8 +211,20 @@ impl OwnedSession {
         Ok(answer)
     }
 
+    /// Takes the first rows of episodes that were begun.
+    pub(super) fn begin_paced(&mut self) -> Result<(), Refusal> {
+        let Self { sent, engine, .. } = self;
+        if let Some(pacing) = sent.pacing.as_deref_mut() {
+            let now = pacing.now();
+            let frame = engine.frame().map_err(|error| refusal_of(&error))?;
+            pacing.lanes.begin(&frame, &pacing.begins, now);
+        }
+        self.lose_paced();
+        Ok(())
+    }
+
     /// Makes the newest rows of all lanes into an answer; owners take note of what went by if it `answers`.
-    fn paced_batch(&mut self, number: u32, answers: bool) -> Bytes {
+    pub(super) fn paced_batch(&mut self, number: u32, answers: bool) -> Bytes {
         let rows = match self.sent.pacing.as_deref_mut() {
             Some(pacing) => {
                 let now = pacing.now();

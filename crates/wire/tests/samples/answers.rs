@@ -176,7 +176,7 @@ pub(super) fn answers() -> Vec<Sample> {
         ),
         answer(
             "answer-attach_memory",
-            MemoryAttached { lanes: 32, last: 41, generation: 2, logs: false, refused: None },
+            MemoryAttached { lanes: 32, last: 41, generation: 2, logs: false, refused: None, paced: false },
         ),
         answer("answer-commands", CommandsOpened { lanes: 32 }),
         answer(
