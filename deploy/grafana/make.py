@@ -134,6 +134,10 @@ INTERNALS = {
         ("Sends and resets", "s", "99 % of owners' steps of some lanes, and of their resets, take less.",
          [("histogram_quantile(0.99, sum by (le) (rate(rollhouse_send_seconds_bucket{$by}[5m])))", "send"),
           ("histogram_quantile(0.99, sum by (le) (rate(rollhouse_reset_seconds_bucket{$by}[5m])))", "reset")]),
+        ("Lateness of live ticks", "s", "99 % of the ticks of live lanes begin less after the time at which they are due.",
+         [("histogram_quantile(0.99, sum by (le, env) (rate(rollhouse_live_tick_lateness_seconds_bucket{$by}[5m])))", "{{env}}")]),
+        ("Live ticks not played", "ops", "Ticks of live lanes that were due and not played, a second: the machine or an earlier tick was late.",
+         [("sum by (instance, env) (rate(rollhouse_live_ticks_missed_total{$by}[5m]))", "{{instance}} {{env}}")]),
     ],
     "Sessions": [
         ("Open", "short", "Open sessions of each node, and of all nodes those whose lanes are still being launched, or try to connect.",

@@ -7,7 +7,10 @@ use crate::node;
 pub(crate) fn run(what: &BridgeWhat) -> Result<Status, Failure> {
     match what {
         BridgeWhat::Openra(args) => {
-            node::run_with(&args.node, &[("--engine", "openra.engines", &Some(args.engine.clone()))])
+            let engine = Some(args.engine.clone());
+            let flags =
+                [("--engine", "openra.engines", &engine), ("--launch", "openra.launch", &args.launch)];
+            node::run_with(&args.node, &flags)
         }
     }
 }

@@ -70,6 +70,8 @@ fn serve(mut settings: Live<NodeConfig>, logging: &Logging) -> Result<Status, Fa
     configure(&mut started, &config.worker, &config.spool, quic, &config.data)?;
     started.serving.attach = attach_socket(&config.attach, &config.data)?;
     host_envs(&mut started, &config.worker, &config.hosting, &config.budget)?;
+    // Until the node has ended.
+    let _engine = python_envs::engine_of_node(&config.hosting.openra)?;
     let capacity = started.stepping.capacity;
     let listener = listen_for_metrics(config.metrics, "metrics.listen")?;
     let node = start(started)?;
@@ -485,6 +487,8 @@ fn env_sample(env: &str, figures: &EnvFigures) -> EnvSample {
         step_times: histogram(&requests.step),
         send_times: histogram(&requests.send),
         reset_times: histogram(&requests.reset),
+        lateness: histogram(&figures.live.lateness),
+        missed_ticks: figures.live.missed.get(),
     }
 }
 

@@ -11,8 +11,8 @@ use rollhouse_core::limits::{CONNECT_DEADLINE, CONNECT_RETRIES, LAUNCH_DEADLINE}
 use rollhouse_core::{EnvId, LaneDeadlines};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::{
-    Census, Connect, ConnectWatch, EnvProvider, EnvProviders, EnvRequest, InfoRequest, Launcher, LearnError,
-    LearnReason, PythonHost, RecordedEnvs,
+    Census, Connect, ConnectWatch, EnvProvider, EnvProviders, EnvRequest, InfoRequest, KeptProgram, Launcher,
+    LearnError, LearnReason, PythonHost, RecordedEnvs,
 };
 use rollhouse_replay::{Envs, LearnEnv, RunInfo};
 
@@ -144,6 +144,15 @@ pub(crate) fn of_node(
     let python = python_of_node(&settings.python, lane_deadlines, census);
     let python = python.map(|host| Arc::new(host) as Arc<dyn EnvProvider>);
     Ok(EnvProviders::new(engines_of_node(&settings.openra)?.into_iter().chain(python)))
+}
+
+/// Starts the engine that a node's settings name; it ends with the value.
+pub(crate) fn engine_of_node(settings: &Openra) -> Result<Option<KeptProgram>, Failure> {
+    let started = settings.launch.as_deref().map(KeptProgram::start).transpose();
+    started.map_err(|error| {
+        let line = settings.launch.as_deref().unwrap_or_default();
+        Failure::new(Status::Usage, format_args!("openra.launch: `{line}` cannot be started: {error}"))
+    })
 }
 
 #[cfg(feature = "openra")]

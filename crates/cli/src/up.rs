@@ -60,6 +60,8 @@ fn serve(
     }
     let asked = signals::of_service()?;
     let _held = hold(&config.data)?;
+    // Until the node has ended.
+    let _engine = python_envs::engine_of_node(&config.hosting.openra)?;
     let listeners = [
         listen_for_metrics(config.metrics.coordinator, "metrics.coordinator"),
         listen_for_metrics(config.metrics.node, "metrics.node"),

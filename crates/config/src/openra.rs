@@ -10,6 +10,8 @@ pub struct Openra {
     /// Engines that may be connected to. None by default: the node then has no such worlds. Whoever may open pools plays on
     /// any of these.
     pub engines: Engines,
+    /// Command line of an engine that the node starts, and starts again when it ends. Default none: engines run already.
+    pub launch: Option<String>,
 }
 
 /// Engines, as text written with commas between them.
@@ -18,7 +20,7 @@ pub struct Engines(pub Vec<String>);
 
 impl Openra {
     pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
-        vec![("openra.engines", &mut self.engines)]
+        vec![("openra.engines", &mut self.engines), ("openra.launch", &mut self.launch)]
     }
 }
 

@@ -226,6 +226,14 @@ impl LaneClock {
         Some(Tick::Acting)
     }
 
+    /// Returns how late the next tick is that the pace asks for; `None` if it asks for none now.
+    pub fn lateness(&self, now: Duration) -> Option<Duration> {
+        if self.thinking > 0 || self.acting > 0 || self.state != LaneState::Playing {
+            return None;
+        }
+        now.checked_sub(self.next?)
+    }
+
     /// Returns the time at which something is due next: now or earlier if it is; `None` if nothing will be by itself.
     pub fn due_at(&self) -> Option<Duration> {
         if self.thinking > 0 || self.acting > 0 {

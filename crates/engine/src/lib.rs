@@ -80,7 +80,7 @@ pub use methods::{
 pub use note_steps::{NoteParams, NoteSteps, NotedColumn};
 pub use options::{LaneOptions, OptionsError};
 pub use pace_lanes::{PaceAnswer, PaceControl, PaceLanes, PaceParams};
-pub use paced::{MAX_QUEUED_ACTIONS, PacedLanes, PostError};
+pub use paced::{MAX_NOTED_TICKS, MAX_QUEUED_ACTIONS, PacedLanes, PostError, Punctuality};
 pub use past::{LogEvent, ResumeError};
 pub use player::{PlayError, Player};
 pub use render::{Render, RenderAnswer, RenderParams, UnpackError};

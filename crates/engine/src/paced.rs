@@ -31,6 +31,16 @@ pub struct PacedLanes {
     joining: Joining,
     check: ActionCheck,
     autoreset: AutoresetMode,
+    punctuality: Punctuality,
+}
+
+/// How punctual ticks were that a pace asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Punctuality {
+    /// How late each tick began, of the first [`MAX_NOTED_TICKS`].
+    pub lateness: Vec<Duration>,
+    /// Ticks that were due and not played.
+    pub missed: u64,
 }
 
 /// A live lane.
@@ -102,6 +112,7 @@ impl PacedLanes {
             joining: Joining::of(&spec.action_space),
             check: ActionCheck::of(&spec.action_space).with_counted_of(spec),
             autoreset,
+            punctuality: Punctuality::default(),
         }
     }
 
@@ -231,7 +242,9 @@ impl PacedLanes {
             if paced.under_way.is_some() {
                 continue;
             }
+            let (lateness, missed) = (paced.clock.lateness(now), paced.clock.late());
             let Some(tick) = paced.clock.take(now) else { continue };
+            self.punctuality.note(lateness, paced.clock.late() - missed);
             let action = match tick {
                 Tick::Acting => paced.joined(&self.joining),
                 Tick::Thinking => None,
@@ -242,6 +255,11 @@ impl PacedLanes {
             due.push(lane as u32);
         }
         (due, actions)
+    }
+
+    /// Returns how punctual ticks were since this was asked last.
+    pub fn take_punctuality(&mut self) -> Punctuality {
+        std::mem::take(&mut self.punctuality)
     }
 
     /// Returns what happened to the clocks of lanes that are due before their ticks, where something did or nothing did for the
@@ -351,6 +369,13 @@ impl PacedLanes {
     }
 }
 
+impl Punctuality {
+    fn note(&mut self, lateness: Option<Duration>, missed: u64) {
+        self.lateness.extend(lateness.filter(|_| self.lateness.len() < MAX_NOTED_TICKS));
+        self.missed += missed;
+    }
+}
+
 impl PacedLane {
     fn on(&mut self, now: Duration, event: ClockEvent) {
         // What a lane cannot do as it stands was refused before.
@@ -403,6 +428,9 @@ fn no_op(spec: &EnvSpec) -> ColumnData {
     }
     row
 }
+
+/// Most ticks whose lateness is noted until somebody asks.
+pub const MAX_NOTED_TICKS: usize = 1024;
 
 /// Most actions that wait for one tick of a lane; the oldest goes.
 pub const MAX_QUEUED_ACTIONS: usize = 16;

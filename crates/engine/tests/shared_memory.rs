@@ -64,6 +64,7 @@ impl Node {
                 }
             }
             Request::Lanes => self.serve_lanes(end).map_err(ServeError::Peer)?,
+            Request::Latest => end.refuse(b"no live lanes"),
             Request::Command => {
                 let mut command = Vec::new();
                 while end.next_command(&mut command).map_err(ServeError::Peer)? {

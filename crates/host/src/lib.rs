@@ -47,6 +47,7 @@
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
+//! | kept program | own thread `rollhouse-kept`, while somebody keeps a program | ends the program and what it started | a program that ends is started again after a pause |
 //! | learning | own thread `rollhouse-learn` of a command, while an env is learned | runs to its end; nobody waits longer for it than its provider promises | the env is refused with the reason |
 //! | watch | thread `rollhouse-watch` of the worker process | ends with the process | ends the process and what it started, as it does when the parent is gone |
 //!
@@ -66,6 +67,7 @@ mod description;
 mod error;
 mod hashing;
 mod host;
+mod kept_program;
 mod launcher;
 mod link;
 mod log;
@@ -95,6 +97,7 @@ pub use control::INLINE_BYTES;
 pub use description::{DescriptionError, Refusal, RefusalKind, check_options};
 pub use error::{HostError, LinkError};
 pub use host::{Host, Reply, Until, Waited, WorkerEvent};
+pub use kept_program::KeptProgram;
 pub use launcher::Launcher;
 pub use link::{Command, HELLO_WITHIN, Link, MAX_TOLD};
 pub use message::MAX_MESSAGE_BYTES;

@@ -116,6 +116,10 @@ pub struct EnvSample {
     pub send_times: Histogram,
     /// Times in seconds that resets took.
     pub reset_times: Histogram,
+    /// Times in seconds from when ticks of live lanes were due until they began.
+    pub lateness: Histogram,
+    /// Number of ticks of live lanes that were due and not played.
+    pub missed_ticks: u64,
 }
 
 /// Figures of policies.
@@ -247,6 +251,8 @@ impl NodeSample {
         STEP_TIMES,
         SEND_TIMES,
         RESET_TIMES,
+        TICK_LATENESS,
+        MISSED_TICKS,
         DATA_LAG,
         PUBLISHING,
         FETCHED_POLICIES,
@@ -311,6 +317,8 @@ impl NodeSample {
             page.histogram(&STEP_TIMES, &env, &of.step_times);
             page.histogram(&SEND_TIMES, &env, &of.send_times);
             page.histogram(&RESET_TIMES, &env, &of.reset_times);
+            page.histogram(&TICK_LATENESS, &env, &of.lateness);
+            page.labelled(&MISSED_TICKS, &env, of.missed_ticks as f64);
         }
         self.policies.put(page);
         self.threads.put(page);
@@ -490,6 +498,20 @@ const SEND_TIMES: Family = by(
 const RESET_TIMES: Family = by(
     &["env"],
     times("rollhouse_reset_seconds", "Time of owners' resets, with the encoding of the answer."),
+);
+const TICK_LATENESS: Family = by(
+    &["env"],
+    times(
+        "rollhouse_live_tick_lateness_seconds",
+        "Time from when a tick of live lanes was due until it began.",
+    ),
+);
+const MISSED_TICKS: Family = by(
+    &["env"],
+    counter(
+        "rollhouse_live_ticks_missed_total",
+        "Ticks of live lanes that were due and not played, because the machine or an earlier tick was late.",
+    ),
 );
 const QUEUE_WAITS: Family =
     times("rollhouse_queue_wait_seconds", "Time that owners' requests waited for a thread that steps.");

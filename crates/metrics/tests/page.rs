@@ -202,6 +202,8 @@ fn a_page_with_every_value_of_every_label_has_under_ten_thousand_series() {
         step_times: times(),
         send_times: times(),
         reset_times: times(),
+        lateness: times(),
+        missed_ticks: 1,
     };
     let policy = |number| PolicySample {
         env: format!("env-{number}"),

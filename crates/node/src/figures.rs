@@ -97,6 +97,17 @@ pub struct EnvFigures {
     pub steps: Counter,
     /// Requests that were answered, by kind.
     pub requests: RequestFigures,
+    /// Ticks of live lanes.
+    pub live: LiveFigures,
+}
+
+/// Figures of ticks that the paces of live lanes asked for.
+#[derive(Debug, Default)]
+pub struct LiveFigures {
+    /// How late ticks began.
+    pub lateness: Histogram,
+    /// Ticks that were due and not played.
+    pub missed: Counter,
 }
 
 /// Figures by env and policy. The first [`Policies::MOST`] such pairs have their own; all others together count as

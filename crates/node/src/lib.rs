@@ -123,7 +123,7 @@ pub use cluster_node::{ClusterNode, ClusterNodeError, MOVE_PATIENCE, StopReport}
 pub use connections::ConnectionFigures;
 pub use exit::{Exit, Gone, RolloutError};
 pub use figures::{
-    Counter, EnvFigures, Envs, Gauge, Histogram, NodeFigures, Policies, PolicyFigures, Refusals,
+    Counter, EnvFigures, Envs, Gauge, Histogram, LiveFigures, NodeFigures, Policies, PolicyFigures, Refusals,
     RequestFigures, Sum, ThreadFigures, Updates, VerdictFigures, WatchFigures,
 };
 pub use joining::{JoinError, Joining};

@@ -134,6 +134,7 @@ impl MeasuredSession {
         figures: &NodeFigures,
     ) -> Result<(), MemoryFault> {
         if self.session.tick_in_memory(end)? {
+            self.note_ticks();
             let now = Instant::now();
             self.unhanded = Some(Unhanded::new(now));
             if now.duration_since(*self.stale_since.get_or_insert(now)) >= TELL_EVERY {
@@ -141,6 +142,13 @@ impl MeasuredSession {
             }
         }
         Ok(())
+    }
+
+    /// Notes how punctual ticks were that have been played meanwhile.
+    fn note_ticks(&mut self) {
+        let Some(ticks) = self.session.take_punctuality() else { return };
+        ticks.lateness.iter().for_each(|&lateness| self.env.live.lateness.observe(lateness));
+        self.env.live.missed.add(ticks.missed);
     }
 
     /// Returns the time at which a session in memory is looked at unless a request comes before: when it counts as idle, a
@@ -251,6 +259,7 @@ impl MeasuredSession {
     fn note(&mut self, kind: FrameKind, began: Instant, figures: &NodeFigures) {
         let took = began.elapsed();
         self.costs.note(took);
+        self.note_ticks();
         self.stale_since.get_or_insert(began);
         self.unhanded = Some(Unhanded::new(began + took));
         if let Some(code) = self.session.take_refused() {
@@ -286,6 +295,7 @@ impl MeasuredSession {
     pub(crate) fn look_after(&mut self) {
         // An engine that hangs says so to the next request.
         if self.session.tick().unwrap_or(false) {
+            self.note_ticks();
             let now = Instant::now();
             self.stale_since.get_or_insert(now);
             self.unhanded = Some(Unhanded::new(now));

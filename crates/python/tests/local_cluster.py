@@ -55,8 +55,15 @@ class LocalCluster:
             [self._program, *line], cwd=self._folder, check=True, capture_output=True, text=True
         ).stdout
 
-    def _start(self, name: str, role: str, ports: list[str], words: str, coordinator: str | None = None) -> str:
-        line = [str(self._program), role, "--data", name, *(f"--set={key}=127.0.0.1:0" for key in ports)]
+    def bridge(self, name: str, world: str, *arguments: str) -> None:
+        """Starts a node of that name as ``rollhouse bridge WORLD``, and waits until it has joined."""
+        self._run("certs", "issue", "--dir", "ca", "--role", "node", "--name", name, "--output", f"{name}/tls")
+        address = self.url.split("//", 1)[1].split("?", 1)[0]
+        self._start(name, ("bridge", world, *arguments), ["node.listen", "metrics.listen"], "joined the coordinator", address)
+
+    def _start(self, name: str, role: str | Sequence[str], ports: list[str], words: str, coordinator: str | None = None) -> str:
+        words_of_role = [role] if isinstance(role, str) else role
+        line = [str(self._program), *words_of_role, "--data", name, *(f"--set={key}=127.0.0.1:0" for key in ports)]
         if coordinator is not None:
             line += ["--coordinator", coordinator, *(f"--set={setting}" for setting in self._settings)]
         environment = {**os.environ, "ROLLHOUSE_LOG__FORMAT": "text", **self._variables.get(name, {})}
@@ -79,6 +86,12 @@ class LocalCluster:
         process = self._processes.pop(name)
         process.kill()
         process.wait()
+
+    def end(self, name: str) -> int:
+        """Ends a process in order, and returns its exit code."""
+        process = self._processes.pop(name)
+        process.terminate()
+        return process.wait(timeout=60)
 
     def process_id(self, name: str) -> int:
         """The process id of a node."""

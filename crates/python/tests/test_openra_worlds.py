@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -98,11 +102,47 @@ def test_lanes_whose_engine_dies_are_lost_alone_and_go_on_with_the_next_one(tmp_
             infos = step_until(envs, lambda infos: "lost" in infos)
             assert np.asarray(infos["lost"]).any()
             with gate("--option", "cash=0", listen=engine):
-                step_until(envs, lambda infos: "lost" not in infos or not np.asarray(infos["lost"]).any())
+                step_until(envs, lambda infos: (infos.get("ticks_advanced", np.zeros(1)) > 0).all())
+
+
+def test_a_bridge_joins_starts_its_engine_and_starts_it_again_when_it_dies(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        engine = "127.0.0.1:{}".format(free.getsockname()[1])
+    launch = f"{rollhouse_program()} gate openra --option cash=0 --listen {engine}"
+    with closing(LocalCluster(tmp_path, rollhouse_program(), names=())) as nodes:
+        nodes.bridge("beside", "openra", "--engine", engine, "--launch", launch)
+        with (
+            rollhouse.connect(nodes.url, timeout=60) as cluster,
+            cluster.make_vec("openra://river", 1, env_kwargs=arguments(engine), on_loss="report") as envs,
+        ):
+            envs.reset(seed=1)
+            envs.action_space.seed(1)
+            (process,) = processes_of(launch)
+            os.kill(process, signal.SIGKILL)
+            step_until(envs, lambda infos: "lost" in infos)
+            step_until(envs, lambda infos: (infos.get("ticks_advanced", np.zeros(1)) > 0).all())
+            (again,) = processes_of(launch)
+            assert again != process
+        assert nodes.end("beside") == 0
+        assert processes_of(launch) == [], "it ends with its bridge"
+
+
+def processes_of(line: str) -> list[int]:
+    """The processes that run that command line."""
+    words = [word.encode() for word in line.split()]
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and (process / "cmdline").read_bytes().split(b"\0")[:-1] == words:
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
 
 
 def step_until(envs: Any, holds: Any) -> dict[str, Any]:
-    for _ in range(200):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         infos = envs.step(envs.action_space.sample())[4]
         if holds(infos):
             return infos

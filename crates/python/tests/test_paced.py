@@ -279,3 +279,15 @@ def test_the_newest_row_is_awaited_beside_other_work(nodes: LocalCluster) -> Non
 
     seen, ticks = asyncio.run(look())
     assert ticks > seen
+
+
+def test_a_node_counts_how_punctual_live_lanes_tick(cluster: rollhouse.Cluster, nodes: LocalCluster) -> None:
+    counted = 'rollhouse_live_tick_lateness_seconds_count{env="MountainCar-v0"}'
+    before = nodes.figures("one").get(counted, 0)
+    with cluster.make_vec("MountainCar-v0", 2, pace=FAST, max_episode_steps=0) as envs:
+        envs.reset(seed=1)
+        wait_until(envs, lambda rows: (rows[4]["ticks"] >= 20).all())
+        envs.step(np.zeros(2, dtype=np.int64))
+    metrics = nodes.figures("one")
+    assert metrics[counted] >= before + 40
+    assert metrics['rollhouse_live_ticks_missed_total{env="MountainCar-v0"}'] >= 0

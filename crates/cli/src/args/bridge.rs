@@ -21,6 +21,9 @@ pub(crate) struct OpenraBridgeArgs {
     /// Engine that the node connects to, HOST:PORT, or several with commas between them
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9999")]
     pub(crate) engine: String,
+    /// Command line that starts the engine, and starts it again when it ends: a program and its arguments [default: it runs already]
+    #[arg(long, value_name = "LINE")]
+    pub(crate) launch: Option<String>,
     #[command(flatten)]
     pub(crate) node: NodeArgs,
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rollhouse_core::{AutoresetMode, ColumnRef};
-use rollhouse_engine::StepError;
+use rollhouse_engine::{Punctuality, StepError};
 use rollhouse_wire::{FrameKind, Refusal, RefusalCode};
 
 use super::pacing::Pacing;
@@ -103,6 +103,12 @@ impl OwnedSession {
     pub(crate) fn tick_at(&self) -> Option<Instant> {
         let pacing = self.sent.pacing.as_deref()?;
         Some(pacing.zero + pacing.lanes.due_at()?)
+    }
+
+    /// Returns how punctual the ticks were since this was asked last; `None` if there were none.
+    pub(crate) fn take_punctuality(&mut self) -> Option<Punctuality> {
+        let punctuality = self.sent.pacing.as_deref_mut()?.lanes.take_punctuality();
+        (punctuality != Punctuality::default()).then_some(punctuality)
     }
 
     /// Plays the ticks that are due, for a while, and takes the rows of late lanes that are done. Returns whether anything has

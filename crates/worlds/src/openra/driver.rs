@@ -63,7 +63,7 @@ const CUT_OFF_GRACE: Duration = Duration::from_millis(100);
 /// Drives the games of a world until nobody has its lanes any more.
 pub(crate) async fn drive(shared: Arc<Shared>, map: String, settings: Settings) {
     let lanes = shared.lock().slots.len();
-    let setup = Setup { map, bots: settings.bots.clone() };
+    let setup = Setup { map, bots: settings.bots.clone(), is_alone: lanes == 1 };
     let played = |_| Played {
         game: Game::new(setup.clone(), false),
         number: 0,

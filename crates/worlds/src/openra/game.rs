@@ -76,6 +76,8 @@ pub(crate) struct GameRow {
 pub(crate) struct Setup {
     pub(crate) map: String,
     pub(crate) bots: String,
+    /// Whether no other lane of the batch is played on the engine: only then it may be one of a single session.
+    pub(crate) is_alone: bool,
 }
 
 /// A game of an engine. Times are since its driver began.
@@ -84,8 +86,11 @@ pub(crate) struct Game {
     setup: Setup,
     phase: Phase,
     is_connected: bool,
-    /// Name of the session that the engine may have.
+    /// Name of the session that the engine may have; empty if the engine has a single one, which it was started with.
     session: Option<String>,
+    /// Whether the game of that single session has begun for an earlier episode: there is no other until the engine is
+    /// started anew.
+    is_used: bool,
     /// The call whose answer is awaited.
     under_way: Option<u64>,
     calls: u64,
@@ -131,7 +136,8 @@ impl Game {
     /// Makes a game that nobody plays yet, on an engine that is connected to or not.
     pub(crate) const fn new(setup: Setup, is_connected: bool) -> Self {
         let heard = Duration::ZERO;
-        Self { setup, phase: Phase::Idle, is_connected, session: None, under_way: None, calls: 0, heard }
+        let (phase, session) = (Phase::Idle, None);
+        Self { setup, phase, is_connected, session, is_used: false, under_way: None, calls: 0, heard }
     }
 
     /// Returns whether an episode is beginning: its engine is connected to, or makes its world. It ends by itself.
@@ -200,7 +206,7 @@ impl Game {
 
     fn create(&mut self, now: Duration, seed: i32, refused: u32, until: Duration, actions: &mut Vec<Action>) {
         self.phase = Phase::Creating { seed, until, refused };
-        let Setup { map, bots } = self.setup.clone();
+        let Setup { map, bots, .. } = self.setup.clone();
         let request = CreateSessionRequest { map_name: map, bots, seed };
         self.send(now, Rpc::Create(request), CALL_WITHIN, actions);
     }
@@ -305,7 +311,7 @@ impl Game {
     /// Waits before the next look at a session that does not play yet, or gives it up.
     fn wait(&mut self, now: Duration, (seed, until, looks): (i32, Duration, u32), actions: &mut Vec<Action>) {
         if looks >= MAX_LOOKS || now + LOOK_EVERY > until {
-            let Setup { map, bots } = &self.setup;
+            let Setup { map, bots, .. } = &self.setup;
             let why = format!(
                 "the session did not begin within {looks} looks; the engine's log says why, as that map `{map}` or bots \
                  `{bots}` are not there"
@@ -337,9 +343,13 @@ impl Game {
             (Code::Exhausted, Phase::Creating { .. } | Phase::Advancing { .. }) => {
                 format!("the engine had no room {} times: {message}", MAX_REFUSED + 1)
             }
-            (Code::Unimplemented, Phase::Creating { .. }) => {
-                format!("the engine serves a single session; it has to be started for several: {message}")
-            }
+            (Code::Unimplemented, Phase::Creating { seed, until, .. }) => match self.single() {
+                Ok(()) => {
+                    self.phase = Phase::Waiting { seed, until, looks: 1 };
+                    return self.look(now, actions);
+                }
+                Err(why) => format!("the engine serves a single session; {why}"),
+            },
             (Code::Unavailable, Phase::Advancing { begins: false, .. }) => {
                 self.session = None;
                 format!("the engine does not know the session any more, after {idle} s: {message}")
@@ -354,6 +364,20 @@ impl Game {
             (_, _) => format!("the engine refused a call: {message}"),
         };
         self.lose(why, actions);
+    }
+
+    /// Takes the single session of an engine that makes none.
+    fn single(&mut self) -> Result<(), &'static str> {
+        if !self.setup.is_alone {
+            return Err("several lanes want one that is started for several");
+        }
+        if self.is_used {
+            return Err(
+                "its game has begun for an earlier episode: it has to be started anew for the next one",
+            );
+        }
+        self.session = Some(String::new());
+        Ok(())
     }
 
     fn timeout(&mut self, now: Duration, actions: &mut Vec<Action>) {
@@ -391,7 +415,7 @@ impl Game {
     fn closed(&mut self, now: Duration, why: &str, actions: &mut Vec<Action>) {
         self.is_connected = false;
         self.under_way = None;
-        self.session = None;
+        (self.session, self.is_used) = (None, false);
         match self.phase {
             Phase::Creating { seed, until, .. } | Phase::Waiting { seed, until, .. } => {
                 self.connect(now, seed, until, actions);
@@ -413,6 +437,11 @@ impl Game {
     fn destroy(&mut self, actions: &mut Vec<Action>) {
         self.under_way = None;
         let Some(session_id) = self.session.take().filter(|_| self.is_connected) else { return };
+        if session_id.is_empty() {
+            // It stays as it is.
+            self.is_used = true;
+            return;
+        }
         self.calls += 1;
         let rpc = Rpc::Destroy(DestroySessionRequest { session_id });
         actions.push(Action::Send { call: self.calls, rpc });

@@ -33,7 +33,7 @@ struct Stand {
 
 impl Stand {
     fn new() -> Self {
-        let setup = Setup { map: "river".into(), bots: "Multi1:rl-agent".into() };
+        let setup = Setup { map: "river".into(), bots: "Multi1:rl-agent".into(), is_alone: true };
         Self {
             now: Duration::ZERO,
             game: Game::new(setup, true),
@@ -345,8 +345,6 @@ fn what_no_engine_may_answer_loses_the_game() {
         lost(stand.begin());
         assert!(!stand.game.is_beginning());
     }
-    let why = lost(Stand::new().with("CreateSession", [Order::Refuse(Code::Unimplemented)]).begin());
-    assert!(why.contains("single session"), "{why}");
     let why = lost(Stand::new().step(1));
     assert!(why.contains("no game"), "{why}");
 }
@@ -361,4 +359,39 @@ fn what_is_shown_and_does_not_fit_loses_the_game_and_closing_destroys_the_sessio
     stand.play(Event::Close);
     let Some(Rpc::Destroy(ended)) = stand.requests.last() else { panic!("{:?}", stand.requests) };
     assert_eq!(ended.session_id, "session-2");
+}
+
+#[test]
+fn an_engine_of_a_single_session_plays_one_episode_each_time_that_it_is_started() {
+    let single = || Order::Refuse(Code::Unimplemented);
+    let over = Order::Answer(shown(3, "win"));
+    let right = || Order::Answer(shown(1, ""));
+    let mut stand = Stand::new()
+        .with("CreateSession", [single(), single(), single()])
+        .with("FastAdvance", [right(), right(), over, Order::Die(Duration::from_secs(5))]);
+    assert!(row(stand.begin()).begins);
+    assert!(!row(stand.step(50)).begins);
+    assert_eq!(row(stand.step(50)).ended, Some(GameResult::Win));
+    let of_it = |rpc: &Rpc| match rpc {
+        Rpc::State(StateRequest { session_id }) => session_id.is_empty(),
+        Rpc::Advance(request) => request.session_id.is_empty(),
+        _ => true,
+    };
+    assert!(stand.requests.iter().all(of_it), "it has no name");
+    let why = lost(stand.begin());
+    assert!(why.contains("has to be started anew"), "{why}");
+    assert_eq!(stand.count("DestroySession"), 0, "nobody can");
+    assert!(stand.play(Event::Closed("it was started anew".into())).is_none());
+    assert!(stand.play(Event::Connected).is_none());
+    // It dies as the next episode begins, and is waited for.
+    assert!(lost(stand.begin()).contains("the engine is gone"));
+    assert!(row(stand.begin()).begins);
+}
+
+#[test]
+fn several_lanes_are_not_played_on_an_engine_of_a_single_session() {
+    let mut stand = Stand::new().with("CreateSession", [Order::Refuse(Code::Unimplemented)]);
+    stand.game.setup.is_alone = false;
+    let why = lost(stand.begin());
+    assert!(why.contains("several lanes want one that is started for several"), "{why}");
 }
