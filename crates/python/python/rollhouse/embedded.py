@@ -187,7 +187,7 @@ def make_vec(
     if options.get("pace") is not None:
         raise ValueError(
             "pace: lanes of this process wait for whoever steps them; live lanes are a cluster's: `rollhouse up` starts one, "
-            "rollhouse.connect(...).make_vec(..., pace=...)"
+            "and so does rollhouse.launch.local() from here; its make_vec(..., pace=...) has them"
         )
     if is_learned(id):
         from rollhouse import hosted
