@@ -45,8 +45,8 @@ class LocalCluster:
         for role, name in [("coordinator", "main"), *(("node", name) for name in names)]:
             self._run("certs", "issue", "--dir", "ca", "--role", role, "--name", name, "--output", f"{name}/tls")
         address = self._start("main", "coordinator", ["coordinator.listen", "metrics.listen"], "listens on ")
-        token = self._run("token", "create", "--role", "trainer", "--name", "test", "--data", "main").strip()
-        self.url = f"rollhouse://{address}?token={token}&ca={folder / 'ca/ca.pem'}"
+        self._address = address
+        self.url = self.owner("test")
         for name in names:
             self._start(name, "node", ["node.listen", "metrics.listen"], "joined the coordinator", address)
 
@@ -80,6 +80,11 @@ class LocalCluster:
                 threading.Thread(target=process.stderr.read, daemon=True).start()
                 return heard.split(words, 1)[1].strip()
         raise AssertionError(f"{line} never said {words!r}: {''.join(said)}")
+
+    def owner(self, name: str) -> str:
+        """The connection string of an owner of that name, by a token of its own."""
+        token = self._run("token", "create", "--role", "trainer", "--name", name, "--data", "main").strip()
+        return f"rollhouse://{self._address}?token={token}&ca={self._folder / 'ca/ca.pem'}"
 
     def kill(self, name: str) -> None:
         """Ends a process with SIGKILL and waits for that."""
