@@ -607,6 +607,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         let Self { hosting, session, number, .. } = self;
         let now = hosting.now();
+        if let Stepped::Owned(owned) = session {
+            owned.status.note_away(*number);
+        }
         let (id, incarnation) = session.placed();
         hosting.table().detached(now, id, incarnation, *number);
     }

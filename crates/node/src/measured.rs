@@ -158,8 +158,7 @@ impl MeasuredSession {
         if !self.session.is_paced() {
             return idle;
         }
-        let done = self.session.has_under_way().then(|| Instant::now() + TICK_LOOK);
-        [idle, self.session.tick_at(), done].into_iter().flatten().min()
+        [idle, self.session.tick_at(), self.tick_done_at()].into_iter().flatten().min()
     }
 
     /// Returns the time from which the session counts as idle and is looked after, unless a request comes before.
@@ -285,10 +284,13 @@ impl MeasuredSession {
 
     /// Returns when the session is to be looked after unless a request comes before; `None` if nothing waits for that.
     pub(crate) fn due_at(&self) -> Option<Instant> {
-        match (self.session.tick_at(), self.hand_over_at()) {
-            (Some(tick), Some(hand_over)) => Some(tick.min(hand_over)),
-            (tick, hand_over) => tick.or(hand_over),
-        }
+        [self.session.tick_at(), self.tick_done_at(), self.hand_over_at()].into_iter().flatten().min()
+    }
+
+    /// Returns when it is looked whether ticks under way are done; `None` if none is.
+    fn tick_done_at(&self) -> Option<Instant> {
+        let is_under_way = self.session.is_paced() && self.session.has_under_way();
+        is_under_way.then(|| Instant::now() + TICK_LOOK)
     }
 
     /// Has live lanes tick that are due, and hands over what was recorded.

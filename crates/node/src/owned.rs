@@ -29,7 +29,7 @@ use bytes::Bytes;
 use rollhouse_arena::SharedArena;
 use rollhouse_core::Interruption;
 use rollhouse_engine::{
-    CallLane, CommandError, CommandLanes, Engine, LogEvent, Method, OptionsError, Reset,
+    CallLane, CommandError, CommandLanes, Engine, LogEvent, Method, OptionsError, PaceLanes, Reset,
     ResetLanes as ResetMethod, SetAttributes, SetOptions, Stats, StepError,
 };
 use rollhouse_env::EnvEntry;
@@ -303,7 +303,11 @@ impl OwnedSession {
         // The only one that is recorded.
         let recorded = command.method == ResetMethod::NAME;
         let unrecorded = if recorded { self.waits_for_disk() } else { None };
-        if let Some(refusal) = unrecorded.or_else(|| self.refuse_under_way()) {
+        // Clocks are beside the lanes: they need not be done.
+        let beside = command.method == PaceLanes::NAME;
+        let under_way = if beside { None } else { self.refuse_under_way() };
+        self.hold_ticks(under_way.is_some());
+        if let Some(refusal) = unrecorded.or(under_way) {
             return Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal));
         }
         // Lanes that were changed are not made anew in shared memory.

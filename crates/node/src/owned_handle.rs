@@ -126,10 +126,10 @@ impl OwnedHandle {
     /// Sends earlier attachments away and waits until their requests are done. Returns the number of the last request
     /// that was answered, and whether answers say what a log needs; they do so only if the owner wants it (`log`).
     pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
-        self.status.take_over(attachment);
+        let away_since = self.status.take_over(attachment);
         let mut slot = self.slot.lock().await;
         let measured = slot.here().await?;
-        measured.session.attend();
+        measured.session.attend(away_since);
         let logs = log && measured.session.keep_log();
         self.status.set_movable(logs);
         Ok((measured.session.last(), logs))

@@ -4,6 +4,8 @@
 //! open --somebody asks for the end--> ending --its end is noted in the table--> over
 //! ```
 
+use std::time::Instant;
+
 use rollhouse_wire::SessionEnd;
 use tokio::sync::watch;
 use tracing::Span;
@@ -30,6 +32,8 @@ struct PublishedState {
     in_memory: bool,
     /// Number of the request that is to be answered with the lanes that are done.
     hastened: u32,
+    /// The time at which the owner went, unless one is there.
+    away_since: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -62,9 +66,25 @@ impl SessionStatus {
         self.state.borrow().turn
     }
 
-    /// Sends away every earlier attachment than that one.
-    pub(crate) fn take_over(&self, attachment: u64) {
-        self.state.send_modify(|state| state.turn.take_over(attachment));
+    /// Sends away every earlier attachment than that one. Returns when the last one went, if it had.
+    pub(crate) fn take_over(&self, attachment: u64) -> Option<Instant> {
+        let mut away_since = None;
+        self.state.send_modify(|state| {
+            state.turn.take_over(attachment);
+            away_since = state.away_since.take();
+        });
+        away_since
+    }
+
+    /// Notes that the attachment is over, unless another one has taken its place.
+    pub(crate) fn note_away(&self, attachment: u64) {
+        self.state.send_if_modified(|state| {
+            if state.turn.admit(attachment).is_ok() {
+                state.away_since = Some(Instant::now());
+            }
+            // Nobody waits for that.
+            false
+        });
     }
 
     /// Waits until an attachment may not go on, and returns why. Cancellation-safe.

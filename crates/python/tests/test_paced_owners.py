@@ -272,11 +272,11 @@ def test_no_end_is_lost_while_an_owner_is_paused(nodes: LocalCluster, cluster: r
 def test_lanes_of_killed_owners_stand_and_end_with_their_lease_and_one_that_is_back_in_time_goes_on(
     nodes: LocalCluster, cluster: rollhouse.Cluster
 ) -> None:
-    """A node learns by its silence, after 15 s, that an owner has gone."""
+    """A node learns by its silence, after 15 s, that an owner over QUIC has gone."""
     with ExitStack() as stack:
 
         def owner(env: str, pace: dict[str, Any], **more: Any) -> Owner:
-            return stack.enter_context(closing(Owner(nodes.url, env, 2, pace=pace, **more)))
+            return stack.enter_context(closing(Owner(nodes.url, env, 2, pace=pace, transport="quic", **more)))
 
         killed, thinker, away = owner("tallies:Tally", REALTIME), owner("tallies:Tally", AGENT), owner("tallies:Tally", REALTIME)
         clock = stack.enter_context(closing(Owner(nodes.owner("clock"), "Pendulum-v1", 1, pace=REALTIME, max_episode_steps=0)))
@@ -379,3 +379,41 @@ def test_every_tick_reward_and_end_of_64_lanes_is_accounted_for(nodes: LocalClus
             assert sum(info.finished for info in infos) - len(episodes) in (0, 1)
             for info, (_, rewards) in zip(infos, episodes, strict=False):
                 assert math.isclose(rewards, sum(recorded.read(info).rewards))
+
+
+def test_a_lane_in_a_process_ticks_while_its_owner_asks_for_nothing(cluster: rollhouse.Cluster) -> None:
+    with (
+        cluster.make_vec("tallies:Tally", 1, pace=25, record=False) as envs,
+        cluster.make_vec("Pendulum-v1", 1, pace=25, max_episode_steps=0) as other,
+    ):
+        envs.reset(seed=1)
+        envs.step(np.zeros(1, np.int64))
+        other.reset(seed=1)
+        until(lambda: other.latest()[4]["ticks"][0] >= 50)
+        infos = envs.step(np.zeros(1, np.int64))[4]
+        assert infos["ticks"][0] > 25, infos
+
+
+def test_a_lane_is_paused_whose_ticks_are_under_way_again_and_again_and_takes_commands(cluster: rollhouse.Cluster) -> None:
+    with cluster.make_vec("tallies:Tally", 1, pace=1000, record=False) as envs:
+        envs.reset(seed=1)
+        for _ in range(20):
+            assert envs.pause() == ("paused",)
+            assert envs.resume() == ("playing",)
+            assert len(envs.get_attr("np_random_seed")) == 1
+
+
+def test_how_long_a_world_stood_without_its_owner_is_recorded(nodes: LocalCluster, cluster: rollhouse.Cluster) -> None:
+    options = {"pace": REALTIME, "max_episode_steps": 0, "transport": "quic"}
+    with closing(Owner(nodes.url, "Pendulum-v1", 1, **options)) as owner:
+        owner.ask("step", [[0.0]])
+        owner.stop()
+        until(lambda: (session_of(cluster, owner.run) or {}).get("attached") is False)
+        away = time.monotonic()
+        until(lambda: time.monotonic() >= away + 0.5)
+        owner.wake()
+        owner.ask("step", [[0.0]])
+        owner.end()
+        (episode,) = recorded_of(cluster, owner.run, 0)
+        (back,) = np.flatnonzero(episode.step_columns["controls"] == STOOD)
+        assert episode.step_columns["stood_ms"][back] >= 500

@@ -271,4 +271,4 @@ impl OwnedSession {
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Pause after which a caller who found lanes under way may try again.
-const UNDER_WAY_RETRY_MS: u64 = 50;
+pub(super) const UNDER_WAY_RETRY_MS: u64 = 50;

@@ -475,7 +475,7 @@ pub(super) fn live(lanes: u32) -> OwnedSession {
     let mut open = asked("CartPole-v1", lanes, AutoresetMode::NextStep);
     open.settings.pace = Some(Pace { hz: 25.0, clock: Clock::Agent });
     let mut session = session_of(&open);
-    session.attend();
+    session.attend(None);
     session
 }
 

@@ -14,7 +14,7 @@ use rollhouse_engine::{Punctuality, StepError};
 use rollhouse_wire::{FrameKind, Refusal, RefusalCode};
 
 use super::pacing::Pacing;
-use super::sending::Wanted;
+use super::sending::{UNDER_WAY_RETRY_MS, Wanted};
 use super::{FrameRequest, OwnedSession, RequestFault, refusal_of};
 use crate::answer::Sidecar;
 
@@ -24,11 +24,11 @@ impl OwnedSession {
         self.sent.pacing.is_some()
     }
 
-    /// Notes that another owner is there than before: until now, the lanes stood.
-    pub(crate) fn attend(&mut self) {
+    /// Notes that another owner is there than before. Since the last one went, if it had, the lanes stood.
+    pub(crate) fn attend(&mut self, away_since: Option<Instant>) {
         if let Some(Pacing { lanes, zero, .. }) = self.sent.pacing.as_deref_mut() {
             let now = zero.elapsed();
-            lanes.attend(false, now);
+            lanes.attend(false, away_since.map_or(now, |since| since.saturating_duration_since(*zero)));
             lanes.attend(true, now);
         }
     }
@@ -102,7 +102,8 @@ impl OwnedSession {
     /// Returns when the next tick is due: at once if it was; `None` if none is by itself.
     pub(crate) fn tick_at(&self) -> Option<Instant> {
         let pacing = self.sent.pacing.as_deref()?;
-        Some(pacing.zero + pacing.lanes.due_at()?)
+        let due = pacing.zero + pacing.lanes.due_at()?;
+        Some(pacing.held_until.map_or(due, |held| held.max(due)))
     }
 
     /// Returns how punctual the ticks were since this was asked last; `None` if there were none.
@@ -136,6 +137,9 @@ impl OwnedSession {
         let mut moved = self.take_ticked()?;
         let Self { sent, engine, .. } = self;
         let Some(pacing) = sent.pacing.as_deref_mut() else { return Ok(false) };
+        if pacing.is_held() {
+            return Ok(moved);
+        }
         let now = pacing.now();
         let (due, actions) = pacing.lanes.due(now, |lane| engine.is_lost(lane));
         if !due.is_empty() {
@@ -146,6 +150,13 @@ impl OwnedSession {
         }
         self.lose_paced();
         Ok(moved)
+    }
+
+    /// Holds ticks for a moment, so that a command which found one under way finds none when it is asked again.
+    pub(super) fn hold_ticks(&mut self, is_held: bool) {
+        if let Some(pacing) = self.sent.pacing.as_deref_mut() {
+            pacing.held_until = is_held.then(|| Instant::now() + HELD_FOR);
+        }
     }
 
     /// Notes what happened to the clocks of lanes before they tick.
@@ -250,6 +261,10 @@ impl OwnedSession {
         answer.finish(FrameKind::Batch, final_obs, number, &sidecar)
     }
 }
+
+/// Time for which a command that found a tick under way is waited for: its owner asks again sooner.
+const HELD_FOR: Duration = Duration::from_millis(200);
+const _: () = assert!(HELD_FOR.as_millis() as u64 > UNDER_WAY_RETRY_MS);
 
 /// Time for which ticks that are due are played before others have their turn.
 const SLICE: Duration = Duration::from_millis(10);
