@@ -152,7 +152,7 @@ class Cluster:
             pace: Live lanes: ticks a second, ``25``, of a world that ticks whatever its owner does. A step is answered with the row
                 of the next tick that takes its action, ``infos["ticks"]`` ticks after the last answer, their rewards added up. Or
                 ``{"hz": 25, "clock": "agent"}`` for a world that is frozen while its owner thinks, and ``"charged"`` for one in which
-                the time of thinking is played first. Over QUIC; lost with their node.
+                the time of thinking is played first. Lost with their node, whatever ``on_loss`` says: they do not begin elsewhere.
             **options: Options of the env itself by name, or a dict of them as ``options``; the same for all lanes, or
                 distributions of which each episode draws, as in ``rollhouse.make_vec``. Of a Python env also its arguments
                 by name, as in ``env_kwargs``.
