@@ -5,7 +5,9 @@
 //! before anything is allocated for them, and an error says the value and its limit.
 //!
 //! Not a goal: sockets, clocks and files (crate gate has them), and what a message does to a lane. Start reading at
-//! [`openra`].
+//! [`openra`], or at `openenv` (feature `openenv`).
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "openenv")]
+pub mod openenv;
 pub mod openra;

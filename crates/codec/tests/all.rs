@@ -1,3 +1,4 @@
 //! All tests of the crate that need nothing but its public names, in one program.
 
+mod openenv;
 mod openra;

@@ -1,0 +1,5 @@
+//! OpenEnv.
+
+mod answers;
+mod fuzz;
+mod spaces;
