@@ -189,6 +189,9 @@ fn services(page: &mut Page, data: &Path, at: &dyn Fn(&str) -> String) {
     let line = ["gate", "openra", "--listen", "127.0.0.1:0", "--json"];
     let mut gate = Service::start(Path::new(&at(".")), &line);
     page.check("`rollhouse gate openra`", &serde_json::from_str(&gate.read()).unwrap());
+    let line = ["gate", "openenv", "--env", "CartPole-v1", "--listen", "127.0.0.1:0", "--json"];
+    let mut gate = Service::start(Path::new(&at(".")), &line);
+    page.check("`rollhouse gate openenv`", &serde_json::from_str(&gate.read()).unwrap());
     page.command(data, 2, "config show --for node");
     page.command(data, 1, "doctor --for node");
     let (ca, coordinator) = (at("ca"), at("coordinator"));

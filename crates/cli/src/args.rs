@@ -37,7 +37,7 @@ pub(crate) use env_options::OptionArgs;
 pub(crate) use export::{ExportArgs, FilterArgs, ImportArgs};
 pub(crate) use gate::GateArgs;
 #[cfg(feature = "gate")]
-pub(crate) use gate::{GateWhat, OpenraArgs};
+pub(crate) use gate::{GateLanesArgs, GateWhat, OpenenvArgs, OpenraArgs};
 pub(crate) use hand::ForkArgs;
 #[cfg(feature = "viewer")]
 pub(crate) use hand::{HandArgs, PlayEnvArgs};
@@ -150,8 +150,9 @@ impl Command {
         let (id, python) = match self {
             Self::Rollout(args) if args.data.place() != Place::Cluster => (Some(&args.env), &mut args.python),
             Self::Envs(args) => (args.id.as_ref(), &mut args.python),
-            Self::Gate(GateArgs { what: gate::GateWhat::Openra(args) }) => {
-                (Some(&args.env), &mut args.python)
+            Self::Gate(GateArgs { what }) => {
+                let (env, lanes) = what.lanes();
+                (Some(env), &mut lanes.python)
             }
             Self::Policy(PoliciesArgs { what: PoliciesWhat::Compare(args) })
                 if args.cluster.url().is_none() =>

@@ -2,38 +2,43 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rollhouse_client::OpenError;
 use rollhouse_config::{Log, Traces};
-use rollhouse_core::read_regular_text;
-use rollhouse_gate::openra::{BeginRecording, BridgeSettings, ClusterLanes, EmbeddedLanes, Lanes};
-use rollhouse_gate::{Gate, GateError};
+use rollhouse_core::{EnvId, read_regular_text};
+use rollhouse_gate::openenv::OpenenvSettings;
+use rollhouse_gate::openra::BridgeSettings;
+use rollhouse_gate::{BeginRecording, ClusterLanes, EmbeddedLanes, Gate, GateError, Lanes};
 use rollhouse_host::ConnectWatch;
 use rollhouse_replay::Recorder;
 use serde::Serialize;
 use tracing::info;
 
-use crate::args::{GateWhat, OpenraArgs};
+use crate::args::{GateLanesArgs, GateWhat, OpenenvArgs, OpenraArgs};
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::logging::Logging;
 use crate::output::Output;
 use crate::recording::{header_of, open_recorder, record_failure, refuse_store};
 use crate::service::until_ended;
+use crate::signals::ServiceSignals;
 use crate::{python_envs, signals};
 
 pub(crate) fn run(what: &GateWhat, out: &mut Output) -> Result<Status, Failure> {
     let logging = Logging::begin("rollhouse-gate", &Log::default(), &Traces::default())?;
-    let GateWhat::Openra(args) = what;
-    let done = openra(args, &logging, out);
+    let done = match what {
+        GateWhat::Openra(args) => openra(args, &logging, out),
+        GateWhat::Openenv(args) => openenv(args, &logging, out),
+    };
     logging.end(done)
 }
 
 fn openra(args: &OpenraArgs, logging: &Logging, out: &mut Output) -> Result<Status, Failure> {
     let asked = signals::of_service()?;
     let token = args.token_file.as_deref().map(token).transpose()?;
-    let recorder = args.data.as_deref().map(recorder).transpose()?;
-    let lanes = lanes(args, recorder.as_ref())?;
+    let recorder = args.lanes.data.as_deref().map(recorder).transpose()?;
+    let lanes = lanes(&args.env, &args.lanes, recorder.as_ref(), "openra")?;
     let settings = BridgeSettings {
         sessions: args.sessions,
         ticks_per_second: args.ticks_per_second.into(),
@@ -41,15 +46,33 @@ fn openra(args: &OpenraArgs, logging: &Logging, out: &mut Output) -> Result<Stat
         seed: args.seed,
     };
     let gate = Gate::openra(args.listen, token.as_deref(), lanes, settings).map_err(gate_failure)?;
-    let address = gate.address().to_string();
-    if args.json {
-        out.json(&Served { address: &address, env: &args.env })?;
-    } else {
-        writeln!(out, "{address}")?;
-    }
-    out.flush()?;
-    info!(address, env = %args.env, "OpenRA's bridge is served");
-    until_ended(&asked, logging, &[], || !gate.is_serving());
+    let served = Served { address: gate.address().to_string(), env: &args.env };
+    served.print(args.json, out)?;
+    info!(served.address, env = %args.env, "OpenRA's bridge is served");
+    until_stopped(gate, &asked, logging, recorder)
+}
+
+fn openenv(args: &OpenenvArgs, logging: &Logging, out: &mut Output) -> Result<Status, Failure> {
+    let asked = signals::of_service()?;
+    let token = args.token_file.as_deref().map(token).transpose()?;
+    let recorder = args.lanes.data.as_deref().map(recorder).transpose()?;
+    let lanes = lanes(&args.env, &args.lanes, recorder.as_ref(), "openenv")?;
+    let settings = OpenenvSettings { sessions: args.sessions, idle: Duration::from_secs(args.idle) };
+    let gate = Gate::openenv(args.listen, token.as_deref(), lanes, settings).map_err(gate_failure)?;
+    let served = Served { address: gate.address().to_string(), env: &args.env };
+    served.print(args.json, out)?;
+    info!(served.address, env = %args.env, "OpenEnv's protocol is served");
+    until_stopped(gate, &asked, logging, recorder)
+}
+
+/// Waits until the gate is to end or has failed, ends it in order, and seals what was recorded.
+fn until_stopped(
+    gate: Gate,
+    asked: &ServiceSignals,
+    logging: &Logging,
+    recorder: Option<Arc<Recorder>>,
+) -> Result<Status, Failure> {
+    until_ended(asked, logging, &[], || !gate.is_serving());
     let was_serving = gate.is_serving();
     gate.stop();
     if let Some(recorder) = recorder.map(Arc::into_inner) {
@@ -60,15 +83,20 @@ fn openra(args: &OpenraArgs, logging: &Logging, out: &mut Output) -> Result<Stat
 }
 
 /// Returns where lanes come from: the nodes of a cluster, if one is named, else this process.
-fn lanes(args: &OpenraArgs, recorder: Option<&Arc<Recorder>>) -> Result<Arc<dyn Lanes>, Failure> {
+fn lanes(
+    env: &EnvId,
+    args: &GateLanesArgs,
+    recorder: Option<&Arc<Recorder>>,
+    policy: &'static str,
+) -> Result<Arc<dyn Lanes>, Failure> {
     let options = args.env_options.options.clone();
     if args.data.is_none() && args.cluster.url().is_some() {
         let cluster = connect(&args.cluster)?;
-        let lanes = ClusterLanes::open(cluster, args.env.clone(), options);
+        let lanes = ClusterLanes::open(cluster, env.clone(), options);
         return Ok(Arc::new(lanes.map_err(open_failure)?));
     }
-    let entry = python_envs::of_id(&args.env, &args.plugins, &args.python, false, &ConnectWatch::default())?;
-    let lanes = EmbeddedLanes::new(entry, options, recorder.map(recording));
+    let entry = python_envs::of_id(env, &args.plugins, &args.python, false, &ConnectWatch::default())?;
+    let lanes = EmbeddedLanes::new(entry, options, recorder.map(|recorder| recording(recorder, policy)));
     Ok(Arc::new(lanes.map_err(|error| Failure::of(Status::Usage, &error))?))
 }
 
@@ -82,8 +110,19 @@ fn open_failure(error: OpenError) -> Failure {
 /// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Served<'a> {
-    address: &'a str,
+    address: String,
     env: &'a str,
+}
+
+impl Served<'_> {
+    fn print(&self, is_json: bool, out: &mut Output) -> Result<(), Failure> {
+        if is_json {
+            out.json(self)?;
+        } else {
+            writeln!(out, "{}", self.address)?;
+        }
+        Ok(out.flush()?)
+    }
 }
 
 fn token(file: &Path) -> Result<String, Failure> {
@@ -109,9 +148,10 @@ fn recorder(dir: &Path) -> Result<Arc<Recorder>, Failure> {
     open_recorder(dir, "--data", way_out).map(Arc::new)
 }
 
-fn recording(recorder: &Arc<Recorder>) -> Box<BeginRecording> {
+/// Returns how sessions are recorded, with a name as the policy of their clients.
+fn recording(recorder: &Arc<Recorder>, policy: &'static str) -> Box<BeginRecording> {
     let recorder = Arc::clone(recorder);
-    Box::new(move |entry, config| recorder.begin_run(header_of(entry, config.clone(), POLICY, None)))
+    Box::new(move |entry, config| recorder.begin_run(header_of(entry, config.clone(), policy, None)))
 }
 
 fn gate_failure(error: GateError) -> Failure {
@@ -125,8 +165,6 @@ fn gate_failure(error: GateError) -> Failure {
     }
 }
 
-/// The name that is recorded as the policy of clients.
-const POLICY: &str = "openra";
 /// Lengths of a token.
 const MIN_TOKEN_BYTES: usize = 16;
 const MAX_TOKEN_BYTES: u64 = 4096;

@@ -15,6 +15,11 @@ impl Bearer {
         Self { hash: token.map(hash) }
     }
 
+    /// Returns whether calls have to carry a token.
+    pub(crate) const fn is_wanted(&self) -> bool {
+        self.hash.is_some()
+    }
+
     /// Returns whether a call with these headers is answered.
     pub(crate) fn admits(&self, headers: &HeaderMap) -> bool {
         let Some(wanted) = self.hash else { return true };

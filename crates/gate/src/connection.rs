@@ -14,7 +14,9 @@ use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 use tracing::warn;
 
-/// Maximum number of connections at a time; more wait to be accepted.
+/// Time that a gate takes to end: calls that are under way may end, then worlds are closed.
+pub const END_WITHIN: Duration = Duration::from_secs(10);
+/// Maximum number of connections of a bridge at a time; more wait to be accepted.
 pub(crate) const MAX_CONNECTIONS: usize = 256;
 /// Time within which a connection says its first byte.
 const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(10);
@@ -31,9 +33,13 @@ pub(crate) struct Connection {
     _place: OwnedSemaphorePermit,
 }
 
-/// Accepts connections until nobody takes them any more. A failure is tried again.
-pub(crate) async fn accept(listener: TcpListener, accepted: mpsc::Sender<io::Result<Connection>>) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+/// Accepts connections until nobody takes them any more, `most` at a time. A failure is tried again.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    accepted: mpsc::Sender<io::Result<Connection>>,
+    most: usize,
+) {
+    let places = Arc::new(Semaphore::new(most));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let stream = tokio::select! {

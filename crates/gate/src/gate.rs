@@ -8,20 +8,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc::channel;
 use tokio::sync::oneshot;
-use tokio::time::{MissedTickBehavior, interval, timeout};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Server;
-use tracing::warn;
 
 use crate::bearer::Bearer;
-use crate::connection::{MAX_ACCEPTED, accept};
-use crate::openra::{
-    Bridge, BridgeService, BridgeSettings, LOOK_EVERY, Lanes, MAX_MAKERS, Shape, WrongShape,
-};
+use crate::lanes::Lanes;
+use crate::openenv::{MAX_CLOSERS, OpenenvServer, OpenenvSettings};
+use crate::openra::{BridgeServer, BridgeSettings, MAX_MAKERS, Shape, WrongShape};
 
-/// A gate that serves. Dropping it ends it within [`END_WITHIN`].
+/// A gate that serves. Dropping it ends it within [`crate::END_WITHIN`].
 #[derive(Debug)]
 pub struct Gate {
     address: SocketAddr,
@@ -54,18 +48,6 @@ pub enum GateError {
     Thread(#[source] io::Error),
 }
 
-/// Time that a gate takes to end: calls that are under way may end, then worlds are closed.
-pub const END_WITHIN: Duration = Duration::from_secs(10);
-/// Longest time of a call, above all that it waits for.
-const CALL_WITHIN: Duration = Duration::from_secs(320);
-/// Calls of a connection at a time.
-const MAX_STREAMS: u32 = 256;
-/// Maximum number of bytes of a call's headers.
-const MAX_HEADER_BYTES: u32 = 16 << 10;
-/// A peer that says nothing for so long is asked whether it is there, and has this time to answer.
-const PING_EVERY: Duration = Duration::from_secs(30);
-const PING_WITHIN: Duration = Duration::from_secs(20);
-
 impl Gate {
     /// Listens on `address` and serves OpenRA's bridge there, with lanes of an env of Skirmish's shape. Without a token
     /// only addresses of the loopback are taken.
@@ -78,24 +60,51 @@ impl Gate {
         lanes: Arc<dyn Lanes>,
         settings: BridgeSettings,
     ) -> Result<Self, GateError> {
-        if token.is_none() && !address.ip().is_loopback() {
-            return Err(GateError::Open(address));
-        }
+        check_open(address, token)?;
         let shape = Shape::of(lanes.spec())?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let server = BridgeServer::new(lanes, shape, settings, cores, Bearer::of(token));
+        let serve = move |runtime: &Runtime, listener, stopped| server.serve(runtime, listener, stopped);
+        Self::begin(address, cores + MAX_MAKERS, serve)
+    }
+
+    /// Listens on `address` and serves OpenEnv's protocol there, with lanes of any env. Without a token only addresses of
+    /// the loopback are taken.
+    ///
+    /// # Errors
+    /// See [`GateError`]; nothing is left then.
+    pub fn openenv(
+        address: SocketAddr,
+        token: Option<&str>,
+        lanes: Arc<dyn Lanes>,
+        settings: OpenenvSettings,
+    ) -> Result<Self, GateError> {
+        check_open(address, token)?;
+        let threads = settings.sessions + MAX_CLOSERS;
+        let server = Arc::new(OpenenvServer::new(lanes, settings, Bearer::of(token)));
+        Self::begin(address, threads, move |runtime, listener, stopped| {
+            server.serve(runtime, listener, stopped)
+        })
+    }
+
+    /// Listens, and has `serve` run on a thread of its own until it is stopped, with an event loop that has so many threads for
+    /// what blocks.
+    fn begin(
+        address: SocketAddr,
+        threads: usize,
+        serve: impl FnOnce(&Runtime, TcpListener, oneshot::Receiver<()>) + Send + 'static,
+    ) -> Result<Self, GateError> {
         let listen = |source| GateError::Listen { address, source };
         let listener = TcpListener::bind(address).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let bound = listener.local_addr().map_err(listen)?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut builder = Builder::new_current_thread();
-        builder.max_blocking_threads(cores + MAX_MAKERS).thread_name("rollhouse-gate-work").enable_all();
+        builder.max_blocking_threads(threads).thread_name("rollhouse-gate-work").enable_all();
         let runtime = builder.build().map_err(GateError::Thread)?;
-        let bridge = Arc::new(Bridge::new(lanes, shape, settings, cores));
-        let service = BridgeService::new(Arc::clone(&bridge), Bearer::of(token));
         let (stop, stopped) = oneshot::channel();
         let (runs, running) = mpsc::sync_channel(0);
         let run = move || {
-            serve(&runtime, listener, &bridge, service, stopped);
+            serve(&runtime, listener, stopped);
             // A world that hangs is left behind.
             runtime.shutdown_timeout(Duration::ZERO);
             drop::<mpsc::SyncSender<()>>(runs);
@@ -117,7 +126,7 @@ impl Gate {
     }
 
     /// Ends it in order: nothing new is taken, streams end, calls that are under way are answered, worlds are closed.
-    /// Blocks for at most [`END_WITHIN`].
+    /// Blocks for at most [`crate::END_WITHIN`].
     pub fn stop(self) {
         drop(self);
     }
@@ -133,58 +142,7 @@ impl Drop for Gate {
     }
 }
 
-/// Serves until the gate is stopped.
-fn serve(
-    runtime: &Runtime,
-    listener: TcpListener,
-    bridge: &Arc<Bridge>,
-    service: BridgeService,
-    stopped: oneshot::Receiver<()>,
-) {
-    runtime.block_on(async {
-        // The runtime takes any listening socket.
-        let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-        let (accepted, connections) = channel(MAX_ACCEPTED);
-        // Task: listener.
-        tokio::spawn(accept(listener, accepted));
-        // Task: reaper of sessions.
-        tokio::spawn(reap(Arc::clone(bridge)));
-        let ending = Arc::clone(bridge);
-        let (begin_end, mut ends) = oneshot::channel();
-        let signal = async move {
-            let _stopped = stopped.await;
-            let _told = begin_end.send(());
-            // Streams would go on for ever, and so would the calls that wait for their sessions.
-            ending.stop().await;
-        };
-        let server = Server::builder()
-            .timeout(CALL_WITHIN)
-            .max_concurrent_streams(MAX_STREAMS)
-            .http2_max_header_list_size(MAX_HEADER_BYTES)
-            .http2_keepalive_interval(Some(PING_EVERY))
-            .http2_keepalive_timeout(Some(PING_WITHIN))
-            .serve_with_incoming_shutdown(service, ReceiverStream::new(connections), signal);
-        let limited = async {
-            let _began = (&mut ends).await;
-            tokio::time::sleep(END_WITHIN).await;
-        };
-        tokio::select! {
-            served = server => if let Err(error) = served {
-                warn!(%error, "the gate has failed");
-            },
-            () = limited => warn!("calls were still under way as the gate ended"),
-        }
-        drop(timeout(END_WITHIN, bridge.stop()).await);
-        bridge.log_counts();
-    });
-}
-
-/// Ends idle sessions, as long as the gate serves.
-async fn reap(bridge: Arc<Bridge>) {
-    let mut clock = interval(LOOK_EVERY);
-    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        clock.tick().await;
-        bridge.reap().await;
-    }
+/// Refuses an address that others than this machine reach without a token.
+fn check_open(address: SocketAddr, token: Option<&str>) -> Result<(), GateError> {
+    if token.is_none() && !address.ip().is_loopback() { Err(GateError::Open(address)) } else { Ok(()) }
 }

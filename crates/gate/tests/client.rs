@@ -10,8 +10,8 @@ use rollhouse_codec::openra::{
     GameObservation, GameState, Message, SERVICE, StateRequest,
 };
 use rollhouse_env::Registry;
-use rollhouse_gate::Gate;
-use rollhouse_gate::openra::{BridgeSettings, EmbeddedLanes, Lanes};
+use rollhouse_gate::openra::BridgeSettings;
+use rollhouse_gate::{EmbeddedLanes, Gate, Lanes};
 use tokio::net::TcpStream;
 
 pub(crate) const OK: i32 = 0;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rollhouse_core::{EnvSpec, OptionValue};
-use rollhouse_gate::openra::{Lane, LaneError, LaneRow, Lanes};
+use rollhouse_core::{ColumnRef, EnvSpec, OptionValue};
+use rollhouse_gate::{Lane, LaneError, LaneRow, Lanes};
 
 use crate::client::skirmish;
 
@@ -36,13 +36,14 @@ impl Lanes for FailingLanes {
 }
 
 impl Lane for FailingLane {
-    fn begin(&mut self, seed: Option<u64>) -> Result<(), LaneError> {
-        self.0.begin(seed)
+    fn begin(&mut self, seed: Option<u64>, options: &[(String, OptionValue)]) -> Result<(), LaneError> {
+        self.0.begin(seed, options)
     }
 
-    fn step(&mut self, action: &[i64]) -> Result<(), LaneError> {
-        assert!(!action.contains(&PANICS), "a world that panics");
-        if action.contains(&IS_LOST) { Err(LaneError::Lost) } else { self.0.step(action) }
+    fn step(&mut self, action: ColumnRef<'_>) -> Result<(), LaneError> {
+        let is = |number| action.as_i64().is_some_and(|action| action.contains(&number));
+        assert!(!is(PANICS), "a world that panics");
+        if is(IS_LOST) { Err(LaneError::Lost) } else { self.0.step(action) }
     }
 
     fn call(&mut self, method: &str, payload: &str) -> Result<String, LaneError> {

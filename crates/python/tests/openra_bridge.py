@@ -6,20 +6,15 @@ Messages are made at run time by `protobuf` from the table below: a field's name
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import shlex
-import signal
 import subprocess
-import sys
-from collections.abc import Iterator
 from typing import Any
 
+import gates
 import grpc
+from gates import PROGRAM, program
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-PROGRAM = "ROLLHOUSE_GATE_PROGRAM"
-"""The variable that names the command with gates, if it is not that of the installed package."""
+__all__ = ["ACTIONS", "INTERRUPTS", "MESSAGE", "MESSAGES", "PROGRAM", "Bridge", "command", "gate", "program"]
 
 INTERRUPTS = (
     "game_over enemy_spotted unit_destroyed under_attack building_discovered enemy_building_destroyed "
@@ -179,23 +174,6 @@ MAX_POLLS = 20_000
 """How often a session's state is asked for; making a world takes a few milliseconds."""
 
 
-def program() -> list[str]:
-    """The command with gates."""
-    named = os.environ.get(PROGRAM)
-    return shlex.split(named) if named else [sys.executable, "-m", "rollhouse"]
-
-
-@contextlib.contextmanager
-def gate(*arguments: str, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Runs the gate, on a free port unless told otherwise, and gives its address and process. It has to end in order at the end, unless it did before."""
-    line = [*program(), "gate", "openra", "--listen", listen, "--json", *arguments]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["address"], process
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=60) == 0
-    finally:
-        process.kill()
-        process.wait()
+def gate(*arguments: str, listen: str = "127.0.0.1:0") -> contextlib.AbstractContextManager[tuple[str, subprocess.Popen[str]]]:
+    """Runs OpenRA's gate; see `gates.gate`."""
+    return gates.gate("openra", *arguments, listen=listen)

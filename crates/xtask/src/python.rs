@@ -34,6 +34,8 @@ const LEROBOT: &str = "crates/python/tests/test_lerobot.py";
 const OPENRA: [&str; 2] =
     ["crates/python/tests/test_openra_bridge.py", "crates/python/tests/test_openra_rl.py"];
 
+const OPENENV: &str = "crates/python/tests/test_openenv.py";
+
 /// Runs the package's own tests on each Gymnasium: on the oldest those that use its API. Tests that need PyTorch skip
 /// themselves without it.
 pub(crate) fn tests(root: &Path) -> Outcome {
@@ -149,9 +151,16 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
             files: vec![tests.join("requirements.txt"), tests.join("requirements-openra.txt")],
         };
         let gated = pytest(root, Some(wheel), &environment.with(wheel)?, &OPENRA, true)?;
+        // OpenRA-RL wants an older OpenEnv.
+        let environment = Environment {
+            path: root.join("target/python/openenv"),
+            requirements: Vec::new(),
+            files: vec![tests.join("requirements.txt"), tests.join("requirements-openenv.txt")],
+        };
+        let opened_env = pytest(root, Some(wheel), &environment.with(wheel)?, &[OPENENV], true)?;
         from_source(root)?;
         Ok(format!(
-            "{oldest}; {found}; trainers: {learned}; LeRobot: {opened}; gates: {gated}; types checked; installed from source"
+            "{oldest}; {found}; trainers: {learned}; LeRobot: {opened}; gates: {gated}, {opened_env}; types checked; installed from source"
         ))
     })
 }

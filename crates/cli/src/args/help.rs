@@ -102,6 +102,12 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("rollhouse gate", "rollhouse gate openra"),
     ("rollhouse bridge", "rollhouse bridge openra --engine 127.0.0.1:9999 --join ./join"),
     ("rollhouse bridge openra", "rollhouse bridge openra --engine 127.0.0.1:9999 --join ./join"),
+    ("rollhouse gate", "rollhouse gate openenv --env CartPole-v1"),
+    ("rollhouse gate openenv", "rollhouse gate openenv --env CartPole-v1 --data ./episodes"),
+    (
+        "rollhouse gate openenv",
+        "rollhouse gate openenv --env Skirmish-v0 --listen 0.0.0.0:8000 --token-file ./token",
+    ),
     ("rollhouse gate openra", "rollhouse gate openra --option opponent=hard --data ./games"),
     ("rollhouse gate openra", "rollhouse gate openra --listen 0.0.0.0:9999 --token-file ./token"),
     ("rollhouse replay", "rollhouse replay ls --sort -return --limit 5"),

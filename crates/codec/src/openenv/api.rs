@@ -3,7 +3,7 @@
 use rollhouse_core::EnvSpec;
 use serde_json::{Map, Value, json};
 
-use super::reply::text;
+use super::observation::text;
 use super::schema;
 
 /// Returns the answer of `/metadata`.
@@ -42,4 +42,19 @@ pub fn openapi(spec: &EnvSpec, routes: &[(&str, &str)]) -> Vec<u8> {
         "info": { "title": "OpenEnv Environment HTTP API", "description": spec.summary, "version": "1.0.0" },
         "paths": paths,
     }))
+}
+
+/// Returns the answer of `/health`.
+pub fn health() -> Vec<u8> {
+    text(&json!({ "status": "healthy" }))
+}
+
+/// Returns the answer of `/list_environments`.
+pub fn environments(spec: &EnvSpec) -> Vec<u8> {
+    text(&json!([spec.id]))
+}
+
+/// Returns the answer that says why there is no other.
+pub fn detail(why: &str) -> Vec<u8> {
+    text(&json!({ "detail": why }))
 }

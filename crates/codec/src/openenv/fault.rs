@@ -1,6 +1,9 @@
 //! What is wrong with the fields of a message, in the words of OpenEnv's own server, which are Pydantic's.
 
 use serde::{Serialize, Serializer};
+use serde_json::json;
+
+use super::observation::text;
 
 /// A field that is not as it has to be.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,6 +73,16 @@ impl Fault {
         self
     }
 
+    /// Makes the fault of a body that is not there.
+    pub fn no_body() -> Self {
+        Self::new("missing", "Field required")
+    }
+
+    /// Makes the fault of a field that is no object.
+    pub fn no_object(name: &str) -> Self {
+        Self::new("dict_type", "Input should be a valid dictionary").within(name)
+    }
+
     /// Returns the fault as one of a part of `name`.
     #[must_use]
     pub fn within(mut self, name: &str) -> Self {
@@ -81,6 +94,18 @@ impl Fault {
     pub const fn kind(&self) -> &'static str {
         self.kind
     }
+}
+
+/// Returns the answer of HTTP to a body that cannot be taken; the places of its fields begin with `body` where those of
+/// OpenEnv's own server do.
+pub fn body_faults(bad: BadBody, is_of_body: bool) -> Vec<u8> {
+    let faults = match bad {
+        BadBody::Json(why) => vec![Fault::new("json_invalid", format!("JSON decode error: {why}"))],
+        BadBody::Fields(faults) => faults,
+    };
+    let within = |fault: Fault| if is_of_body { fault.within("body") } else { fault };
+    let faults: Vec<_> = faults.into_iter().map(within).collect();
+    text(&json!({ "detail": faults }))
 }
 
 impl Scalar {

@@ -21,13 +21,15 @@ mod schema;
 mod value;
 
 pub use action::read_action;
-pub use api::{metadata, openapi, schemas};
+pub use api::{detail, environments, health, metadata, openapi, schemas};
 pub use body::{ResetRequest, StepBody, TaskQuestion};
-pub use fault::{BadBody, Fault};
+pub use fault::{BadBody, Fault, body_faults};
 pub use message::{BadMessage, ClientMessage};
 pub use observation::StepView;
-pub use reply::{Capacity, Code, StateView, error, faults_reply, observation_reply, state, state_reply};
-pub use rpc::{BadRpc, RpcCode, RpcRequest, mcp_reply, rpc_error, rpc_result};
+pub use reply::{
+    Capacity, Code, StateView, error, faults_reply, observation_of, observation_reply, state, state_reply,
+};
+pub use rpc::{BadRpc, RpcCode, RpcId, RpcRequest, mcp_reply, rpc_closed, rpc_created, rpc_error};
 
 /// Bytes of the longest message of a client whose actions have so many elements; longer ones are refused before they are read.
 pub const fn most_bytes(action_elements: usize) -> usize {

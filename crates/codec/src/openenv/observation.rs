@@ -202,3 +202,10 @@ pub(crate) fn json(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
         out.extend_from_slice(b"null");
     }
 }
+
+/// Returns a value of ours as text.
+pub(crate) fn text(value: &(impl Serialize + ?Sized)) -> Vec<u8> {
+    let mut out = Vec::new();
+    json(&mut out, value);
+    out
+}

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::fault::Fault;
-use super::observation::{StepView, json as write_json};
+use super::observation::{StepView, text};
 
 /// Code of an error on the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -78,11 +78,20 @@ pub fn faults_reply(faults: &[Fault]) -> Vec<u8> {
 /// Returns the answer to a reset or a step.
 pub fn observation_reply(step: &StepView<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(REPLY_BYTES);
-    out.extend_from_slice(b"{\"type\":\"observation\",\"data\":");
+    out.extend_from_slice(BEFORE_DATA);
     step.write(&mut out);
     out.push(b'}');
     out
 }
+
+/// Returns the data of an answer to a reset or a step, which is the answer of HTTP.
+pub fn observation_of(reply: &[u8]) -> &[u8] {
+    let data = reply.strip_prefix(BEFORE_DATA).and_then(|data| data.strip_suffix(b"}"));
+    data.unwrap_or(reply)
+}
+
+/// What stands before the data of an answer to a reset or a step.
+const BEFORE_DATA: &[u8] = b"{\"type\":\"observation\",\"data\":";
 
 /// Returns the answer to a question for the state.
 pub fn state_reply(state: &StateView) -> Vec<u8> {
@@ -96,9 +105,3 @@ pub fn state(state: &StateView) -> Vec<u8> {
 
 /// Bytes that most answers have.
 const REPLY_BYTES: usize = 256;
-
-pub(crate) fn text(value: &impl Serialize) -> Vec<u8> {
-    let mut out = Vec::new();
-    write_json(&mut out, value);
-    out
-}

@@ -4,8 +4,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::fault::{BadBody, Fault, shown};
+use super::observation::text;
 use super::parts::Parts;
-use super::reply::text;
 
 /// A request.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,8 +100,21 @@ impl RpcRequest {
 /// Bytes of the longest id that is given back.
 const MAX_ID_BYTES: usize = 1024;
 
-/// Returns an answer that says what was done.
-pub fn rpc_result(result: &Value, id: &RpcId) -> Vec<u8> {
+/// Returns the answer of a session that was created.
+pub fn rpc_created(session: &str, id: &RpcId) -> Vec<u8> {
+    rpc_result(&json!({ "session_id": session }), id)
+}
+
+/// Returns the answer of a session that is closed, or is closed once the socket that has it ends.
+pub fn rpc_closed(session: &str, is_closed: bool, id: &RpcId) -> Vec<u8> {
+    let result = match is_closed {
+        true => json!({ "session_id": session, "closed": true }),
+        false => json!({ "session_id": session, "closed": false, "closing": true }),
+    };
+    rpc_result(&result, id)
+}
+
+fn rpc_result(result: &Value, id: &RpcId) -> Vec<u8> {
     text(&json!({ "jsonrpc": "2.0", "id": id.0, "result": result }))
 }
 

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use ring::rand::{SecureRandom, SystemRandom};
 use rollhouse_codec::openra::{
     Advance, Bots, CreateSessionRequest, FastAdvanceRequest, GameObservation, GameState, Message, Phase,
     SessionName, Strength,
@@ -17,12 +16,13 @@ use tracing::{info, warn};
 
 use super::book::{Book, Found};
 use super::game::Game;
-use super::lanes::{LaneError, Lanes};
 use super::life::{Denied, Ending, SessionAction, SessionEvent, Standing};
 use super::names::{FACTION, MAPS};
 use super::observing::Players;
-use super::session::{Call, Held, Session, contained};
+use super::session::{Call, Held, Session};
 use super::shape::Shape;
+use crate::lanes::{LaneError, Lanes, contained};
+use crate::names::random_name;
 
 /// How a bridge is set.
 #[derive(Debug, Clone)]
@@ -201,7 +201,7 @@ impl Bridge {
                 let _permit = permit;
                 let game = options.and_then(|options| {
                     let game = contained(|| bridge.game(&session, &options, seed));
-                    game.ok_or_else(|| LaneError::Lost.to_string())?.map_err(|error| with_causes(&error))
+                    game.ok_or_else(|| LaneError::Lost.to_string())?.map_err(|error| error.with_causes())
                 });
                 bridge.made(&session, game);
             });
@@ -366,7 +366,7 @@ impl Bridge {
             Err(error) => {
                 warn!(
                     session = session.word(),
-                    why = with_causes(&error),
+                    why = error.with_causes(),
                     "the world of a session has failed"
                 );
                 (SessionEvent::Lost, Err(Refused::Lost))
@@ -458,22 +458,4 @@ fn players_of(bots: &Bots) -> Players {
     let usual = Players::default();
     let enemy = bots.opponent.as_ref().map_or(usual.enemy, |(slot, _)| slot.clone());
     Players { own: bots.agent.clone(), enemy }
-}
-
-/// Returns an error with its causes, in one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
-/// Draws a name of 12 hexadecimal digits; `None` if the system has no randomness.
-fn random_name() -> Option<String> {
-    let mut bytes = [0; 6];
-    SystemRandom::new().fill(&mut bytes).ok()?;
-    Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -1,12 +1,12 @@
 //! A game behind the bridge: a lane, what its newest row showed, and how it is advanced.
 
 use rollhouse_codec::openra::{Advance, Command, GameObservation, Interrupt};
-use rollhouse_core::GameResult;
+use rollhouse_core::{ColumnRef, GameResult};
 
-use super::lanes::{Lane, LaneError, LaneRow};
 use super::observing::{Players, bytes, integer};
 use super::ordering::{Ground, MAX_CHECK_EVERY, Order, Ordered, ordered};
 use super::shape::Shape;
+use crate::lanes::{Lane, LaneError, LaneRow};
 
 /// A game. Its calls block.
 pub(crate) struct Game {
@@ -52,7 +52,7 @@ impl Game {
         players: Players,
         seed: Option<u64>,
     ) -> Result<Self, LaneError> {
-        lane.begin(seed)?;
+        lane.begin(seed, &[])?;
         let mut game = Self { lane, players, scene: Scene::default() };
         game.look(shape, &mut |_| {})?;
         Ok(game)
@@ -79,7 +79,7 @@ impl Game {
                 None => Vec::new(),
             };
             let ticks = if commands.peek().is_some() { 1 } else { advance.ticks - done };
-            self.lane.step(&shape.action.row(&orders, ticks, advance))?;
+            self.lane.step(ColumnRef::I64(&shape.action.row(&orders, ticks, advance)))?;
             self.look(shape, &mut |shown| reward += shown.reward)?;
             done += self.scene.ticks;
             rejected += self.scene.rejected;
@@ -202,8 +202,8 @@ mod tests {
     use rollhouse_core::OptionValue;
     use rollhouse_env::Registry;
 
-    use super::super::lanes::{EmbeddedLanes, Lanes};
     use super::*;
+    use crate::lanes::{EmbeddedLanes, Lanes};
 
     fn game(options: &[(&str, OptionValue)]) -> (Game, Shape) {
         let entry = Registry::builtin().get("Skirmish-v0").unwrap();

@@ -5,9 +5,9 @@ use rollhouse_codec::openra::{
 };
 use rollhouse_core::ColumnRef;
 
-use super::lanes::LaneRow;
 use super::names;
 use super::shape::{ObservedColumns, Planes};
+use crate::lanes::LaneRow;
 
 /// Points of a cell on the bridge, and how many of them a point of the world is.
 const CELL: i32 = 1024;

@@ -1,6 +1,5 @@
 //! A session: its life, and the game that it plays.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -111,9 +110,4 @@ impl Drop for Call {
     fn drop(&mut self) {
         let _answered = self.session.life.lock().on(Duration::ZERO, SessionEvent::Answered);
     }
-}
-
-/// Calls what may panic, as a world of somebody else's may.
-pub(crate) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(call)).ok()
 }

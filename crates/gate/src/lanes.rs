@@ -1,5 +1,6 @@
-//! The lanes behind the bridge, wherever they are stepped.
+//! The lanes behind a gate, wherever they are stepped.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rollhouse_client::{MethodError, OpenError};
@@ -56,9 +57,40 @@ pub struct LaneRow<'a> {
     pub truncated: bool,
 }
 
+impl LaneError {
+    /// Returns whether the lane is of no use any more; else the caller broke a rule, and nothing has moved.
+    pub(crate) fn is_end(&self) -> bool {
+        use rollhouse_client::StepError as Stepped;
+        match self {
+            Self::Lost => true,
+            Self::Step(error) => {
+                matches!(error, StepError::LaneLost { .. } | StepError::TimedOut | StepError::Hung)
+            }
+            Self::Stepped(error) => !matches!(**error, Stepped::Rules(_) | Stepped::Refused { .. }),
+            _ => false,
+        }
+    }
+
+    /// Returns the error with its causes, in one line.
+    pub(crate) fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
+    }
+}
+
+/// Calls what may panic, as a world of somebody else's may.
+pub(crate) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(call)).ok()
+}
+
 impl LaneRow<'_> {
     /// Has `look` see the only row of a frame with so many info channels.
-    pub(super) fn look(frame: &Frame<'_>, channels: usize, look: &mut dyn FnMut(&LaneRow<'_>)) {
+    pub(crate) fn look(frame: &Frame<'_>, channels: usize, look: &mut dyn FnMut(&LaneRow<'_>)) {
         let obs = frame.obs_columns();
         let infos: Vec<_> = (0..channels).map(|channel| frame.info(channel)).collect();
         let (terminated, truncated) = (frame.terminated()[0] == 1, frame.truncated()[0] == 1);
@@ -68,17 +100,18 @@ impl LaneRow<'_> {
 
 /// One lane. Its calls block for as long as its world takes.
 pub trait Lane: Send {
-    /// Begins the first episode; without a seed it begins anyhow.
+    /// Begins an episode; one that is open is ended as cancelled. Without a seed it begins anyhow. The lane has the options
+    /// from here on.
     ///
     /// # Errors
-    /// If the env refuses or fails.
-    fn begin(&mut self, seed: Option<u64>) -> Result<(), LaneError>;
+    /// If an option is none of the env's, or the env refuses or fails.
+    fn begin(&mut self, seed: Option<u64>, options: &[(String, OptionValue)]) -> Result<(), LaneError>;
 
     /// Takes a step with one row of the action column.
     ///
     /// # Errors
     /// If the action is none of the env, or the env fails: the lane is of no use then.
-    fn step(&mut self, action: &[i64]) -> Result<(), LaneError>;
+    fn step(&mut self, action: ColumnRef<'_>) -> Result<(), LaneError>;
 
     /// Calls a method of the env.
     ///
@@ -94,6 +127,12 @@ pub trait Lane: Send {
 
     /// Ends it; an open episode counts as cancelled.
     fn close(self: Box<Self>);
+}
+
+/// Returns the reset of a lane that begins an episode.
+pub(crate) fn reset(seed: Option<u64>, options: &[(String, OptionValue)]) -> Reset {
+    let options = options.iter().map(|(name, value)| (name.clone(), vec![value.clone()])).collect();
+    Reset { seeds: seed.map(Some).into_iter().collect(), options, ..Reset::all() }
 }
 
 /// Where lanes come from.
@@ -157,14 +196,13 @@ struct EmbeddedLane {
 }
 
 impl Lane for EmbeddedLane {
-    fn begin(&mut self, seed: Option<u64>) -> Result<(), LaneError> {
-        let reset = Reset { seeds: seed.map(Some).into_iter().collect(), ..Reset::all() };
-        self.engine.reset(&reset)?;
+    fn begin(&mut self, seed: Option<u64>, options: &[(String, OptionValue)]) -> Result<(), LaneError> {
+        self.engine.reset(&reset(seed, options))?;
         if self.engine.is_lost(0) { Err(LaneError::Lost) } else { Ok(()) }
     }
 
-    fn step(&mut self, action: &[i64]) -> Result<(), LaneError> {
-        if !self.engine.actions()?.copy_from(ColumnRef::I64(action)) {
+    fn step(&mut self, action: ColumnRef<'_>) -> Result<(), LaneError> {
+        if !self.engine.actions()?.copy_from(action) {
             let wanted = self.engine.entry().spec().action_space.elements();
             let (what, given) = ("action elements", action.len());
             return Err(StepError::Length { what, given, wanted }.into());

@@ -2,9 +2,9 @@
 
 use rollhouse_client::{Cluster, OpenError, Pool, PoolRequest};
 use rollhouse_core::{AutoresetMode, ColumnRef, EnvId, EnvSpec, OptionValue};
-use rollhouse_engine::{Reset, StepError};
+use rollhouse_engine::StepError;
 
-use super::lanes::{Lane, LaneError, LaneRow, Lanes};
+use crate::lanes::{Lane, LaneError, LaneRow, Lanes, reset};
 
 /// Lanes of an env on a cluster.
 pub struct ClusterLanes {
@@ -63,14 +63,13 @@ impl ClusterLane {
 }
 
 impl Lane for ClusterLane {
-    fn begin(&mut self, seed: Option<u64>) -> Result<(), LaneError> {
-        let reset = Reset { seeds: seed.map(Some).into_iter().collect(), ..Reset::all() };
-        self.pool.reset(&reset).map_err(Box::new)?;
+    fn begin(&mut self, seed: Option<u64>, options: &[(String, OptionValue)]) -> Result<(), LaneError> {
+        self.pool.reset(&reset(seed, options)).map_err(Box::new)?;
         self.found()
     }
 
-    fn step(&mut self, action: &[i64]) -> Result<(), LaneError> {
-        if !self.pool.actions().copy_from(ColumnRef::I64(action)) {
+    fn step(&mut self, action: ColumnRef<'_>) -> Result<(), LaneError> {
+        if !self.pool.actions().copy_from(action) {
             let wanted = self.pool.spec().action_space.elements();
             let (what, given) = ("action elements", action.len());
             return Err(StepError::Length { what, given, wanted }.into());
