@@ -48,7 +48,7 @@ fn openra(args: &OpenraArgs, logging: &Logging, out: &mut Output) -> Result<Stat
     let gate = Gate::openra(args.listen, token.as_deref(), lanes, settings).map_err(gate_failure)?;
     let served = Served { address: gate.address().to_string(), env: &args.env };
     served.print(args.json, out)?;
-    info!(served.address, env = %args.env, "OpenRA's bridge is served");
+    info!(address = served.address, env = %args.env, "OpenRA's bridge is served");
     until_stopped(gate, &asked, logging, recorder)
 }
 
@@ -61,7 +61,7 @@ fn openenv(args: &OpenenvArgs, logging: &Logging, out: &mut Output) -> Result<St
     let gate = Gate::openenv(args.listen, token.as_deref(), lanes, settings).map_err(gate_failure)?;
     let served = Served { address: gate.address().to_string(), env: &args.env };
     served.print(args.json, out)?;
-    info!(served.address, env = %args.env, "OpenEnv's protocol is served");
+    info!(address = served.address, env = %args.env, "OpenEnv's protocol is served");
     until_stopped(gate, &asked, logging, recorder)
 }
 

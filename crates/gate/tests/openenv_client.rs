@@ -126,6 +126,16 @@ impl Socket {
         self.answer().await
     }
 
+    /// Sends a message and returns whether it is answered with that type; a socket that was refused is not.
+    pub(crate) async fn is_answered(&mut self, text: &str, wanted: &str) -> bool {
+        if self.frame(TEXT, text.as_bytes()).await.is_err() {
+            return false;
+        }
+        let Some((TEXT, bytes)) = self.read().await else { return false };
+        let answer: Value = serde_json::from_slice(&bytes).expect("JSON");
+        answer["type"] == wanted
+    }
+
     /// Sends a message and returns the code of the error.
     pub(crate) async fn refused(&mut self, text: &str) -> String {
         code(&self.ask(text).await)

@@ -136,14 +136,12 @@ fn a_session_of_json_rpc_is_played_by_sockets_one_after_the_other_until_it_is_cl
         socket.send(r#"{"type":"close"}"#).await;
         assert_eq!(socket.closed().await, 1000);
         // Its socket gives it back after that.
-        let mut socket = loop {
-            let mut next = Socket::at(address, &path).await;
-            let state = next.ask(r#"{"type":"state"}"#).await;
-            if state["type"] == "state" {
-                assert_eq!(state["data"]["episode_id"].as_str().unwrap().len(), 12);
-                break next;
-            }
-        };
+        let mut socket = Socket::at(address, &path).await;
+        while !socket.is_answered(r#"{"type":"state"}"#, "state").await {
+            socket = Socket::at(address, &path).await;
+        }
+        let state = socket.ask(r#"{"type":"state"}"#).await;
+        assert_eq!(state["data"]["episode_id"].as_str().unwrap().len(), 12, "its episode goes on");
         let close = format!(
             r#"{{"jsonrpc":"2.0","method":"openenv/session/close","params":{{"session_id":"{name}"}}}}"#
         );

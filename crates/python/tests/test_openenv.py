@@ -110,7 +110,7 @@ def test_its_graders_find_schema_state_and_rewards_well(env: str) -> None:
         )
         evidence = collect_runtime_evidence(f"http://{address}", plan, episode_timeout_s=60)
     assert evidence.failure_reason is None, evidence
-    manifest = types.SimpleNamespace(reward=RewardDeclaration(range=(-1e6, 1e6)))
+    manifest = types.SimpleNamespace(reward=RewardDeclaration(range=(-1e6, 1e6), floor_margin=0.0))
     subject = types.SimpleNamespace(runtime_evidence=evidence, manifest=manifest)
     for grader in (ObservationSchemaGrader(), StateContractGrader(), RewardWellFormedGrader()):
         result = grader.run(subject)

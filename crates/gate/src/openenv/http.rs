@@ -11,7 +11,7 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use rollhouse_codec::openenv;
 
@@ -35,6 +35,9 @@ const KEY_BYTES: usize = 24;
 
 /// Reads a body of at most so many bytes as text.
 pub(super) async fn body(body: Incoming, most: usize) -> Result<String, NoBody> {
+    if body.size_hint().lower() > most as u64 {
+        return Err(NoBody::Long);
+    }
     let read = tokio::time::timeout(BODY_WITHIN, Limited::new(body, most).collect()).await;
     let read = read.map_err(|_| NoBody::Late)?;
     let read =

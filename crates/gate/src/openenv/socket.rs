@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 use tokio_stream::StreamExt;
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
@@ -59,6 +60,8 @@ enum End {
 
 /// A client that has not been heard for so long is asked whether it is there, and has the same time to answer.
 const PING_EVERY: Duration = Duration::from_secs(20);
+/// Time in which a client says goodbye to a socket that is closed.
+const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
 /// Time in which a client takes an answer.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -84,8 +87,7 @@ pub(super) async fn serve(server: Arc<OpenenvServer>, upgraded: Upgraded, purpos
         Purpose::Play(name) => socket.play(name).await,
     };
     if let End::Closed(code) = end {
-        let frame = CloseFrame { code, reason: "".into() };
-        drop(timeout(TAKEN_WITHIN, socket.frames.close(Some(frame))).await);
+        drop(timeout(GOODBYE_WITHIN, socket.say_goodbye(code)).await);
     }
 }
 
@@ -282,6 +284,7 @@ impl Socket {
                 self.server.counts.refuse(Refusal::Frames);
                 Err(End::Closed(CloseCode::Invalid))
             }
+            Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Err(End::Gone),
             Some(Err(Error::Protocol(_))) => {
                 self.server.counts.refuse(Refusal::Frames);
                 Err(End::Closed(CloseCode::Protocol))
@@ -304,6 +307,15 @@ impl Socket {
         }
         self.is_heard = false;
         self.put(Message::Ping(Bytes::new())).await
+    }
+
+    /// Closes the socket, and reads on until the client has done so, too: what it has sent meanwhile would have the system
+    /// drop what was sent to it.
+    async fn say_goodbye(&mut self, code: CloseCode) {
+        let frame = CloseFrame { code, reason: "".into() };
+        if self.frames.close(Some(frame)).await.is_ok() {
+            while let Some(Ok(_)) = self.frames.next().await {}
+        }
     }
 
     async fn send(&mut self, answer: Vec<u8>) -> Result<(), End> {
