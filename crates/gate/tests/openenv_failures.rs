@@ -24,7 +24,7 @@ fn advance(template: &Value, ticks: i64) -> String {
 fn nothing(schema: &Value) -> Value {
     match schema["type"].as_str() {
         Some("object") => {
-            let parts = schema["properties"].as_object().unwrap();
+            let parts = schema["properties"].as_object().expect("an object has properties");
             parts.iter().map(|(name, part)| (name.clone(), nothing(part))).collect()
         }
         Some("array") => match schema["minItems"].as_u64() {

@@ -10,8 +10,8 @@ use serde_json::Value;
 /// Returns the code of a message to an env that takes 0 and 1, and the faults of its fields.
 fn refusal(message: &str) -> (Code, Vec<Value>) {
     let faults = |faults: &[_]| {
-        let reply: Value = serde_json::from_slice(&faults_reply(faults)).unwrap();
-        reply["data"]["errors"].as_array().unwrap().clone()
+        let reply: Value = serde_json::from_slice(&faults_reply(faults)).expect("JSON");
+        reply["data"]["errors"].as_array().expect("a list").clone()
     };
     match ClientMessage::read(message) {
         Err(BadMessage::Json(_)) => (Code::InvalidJson, Vec::new()),

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::spaces::{nested, shown};
 
 fn space() -> BoxSpace {
-    BoxSpace::of_parts(nested()).unwrap()
+    BoxSpace::of_parts(nested()).expect("float64 has them all")
 }
 
 /// Texts that are nearly messages.

@@ -33,7 +33,7 @@ pub(crate) fn boxed(dtype: DType, low: f64, high: f64, shape: &[usize]) -> Space
 }
 
 fn carried(parts: CompositeSpace) -> Space {
-    Space::Box(BoxSpace::of_parts(parts).unwrap())
+    Space::Box(BoxSpace::of_parts(parts).expect("a column has them all"))
 }
 
 fn dict(parts: Vec<(&str, ObservationSpace)>) -> CompositeSpace {
@@ -44,8 +44,8 @@ fn dict(parts: Vec<(&str, ObservationSpace)>) -> CompositeSpace {
 pub(crate) fn nested() -> CompositeSpace {
     let unit =
         dict(vec![("kind", Space::discrete(3).into()), ("push", boxed(DType::F32, -2.0, 2.0, &[2]).into())]);
-    let units = SequenceSpace::new(carried(unit), 3, false).unwrap();
-    let text = TextSpace::new(1, 4, "abÿ→".to_owned()).unwrap();
+    let units = SequenceSpace::new(carried(unit), 3, false).expect("a short one");
+    let text = TextSpace::new(1, 4, "abÿ→".to_owned()).expect("a short one");
     let moves = Space::Discrete(DiscreteSpace { n: 3, start: 5, own: None });
     let pair =
         CompositeSpace::Tuple { spaces: vec![moves.into(), boxed(DType::U8, 0.0, 255.0, &[2, 2]).into()] };
@@ -68,7 +68,7 @@ pub(crate) fn shown(space: &ObservationSpace, columns: &[ColumnRef<'_>]) -> Valu
         terminated: false,
         truncated: true,
     };
-    let reply: Value = serde_json::from_slice(&observation_reply(&step)).unwrap();
+    let reply: Value = serde_json::from_slice(&observation_reply(&step)).expect("JSON");
     assert_eq!((&reply["type"], &reply["data"]["done"]), (&"observation".into(), &true.into()));
     reply["data"]["observation"]["obs"].clone()
 }
@@ -76,9 +76,9 @@ pub(crate) fn shown(space: &ObservationSpace, columns: &[ColumnRef<'_>]) -> Valu
 fn read(space: &Space, value: &Value) -> Result<ColumnData, (String, Value)> {
     read_action(space, &json!({ "metadata": {}, "action": value }).to_string()).map_err(|error| {
         let BadBody::Fields(faults) = error else { panic!("no JSON: {error}") };
-        let reply: Value = serde_json::from_slice(&faults_reply(&faults)).unwrap();
+        let reply: Value = serde_json::from_slice(&faults_reply(&faults)).expect("JSON");
         let fault = &reply["data"]["errors"][0];
-        (fault["type"].as_str().unwrap().to_owned(), fault["loc"].clone())
+        (fault["type"].as_str().expect("a word").to_owned(), fault["loc"].clone())
     })
 }
 
