@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,45 @@ def test_its_client_plays_skirmish_by_the_schema_of_its_actions() -> None:
             assert env.state()["step_count"] == 2
 
 
+KINDS = """
+import gymnasium, numpy
+from gymnasium import spaces
+
+class Kinds(gymnasium.Env):
+    action_space = spaces.Dict(
+        say=spaces.Text(4, charset="abc"),
+        go=spaces.MultiDiscrete([3, 4]),
+        pair=spaces.Tuple((spaces.Discrete(3, start=2), spaces.Box(-1, 1, (2,), numpy.float32))),
+    )
+    observation_space = spaces.Dict(heard=spaces.Text(4, charset="abc"), seen=spaces.Box(0, 255, (2, 2, 1), numpy.uint8))
+
+    def show(self, heard):
+        return {"heard": heard, "seen": numpy.full((2, 2, 1), 7, numpy.uint8)}
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.show("a"), {}
+
+    def step(self, action):
+        return self.show(action["say"]), float(action["pair"][1][0] + action["go"][1]), False, False, {}
+
+gymnasium.register("Kinds-v0", Kinds)
+"""
+
+
+def test_its_client_plays_a_python_env_with_texts_tuples_and_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kinds_of_spaces.py").write_text(KINDS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    allowed = ("--python", sys.executable, "--allow", "kinds_of_spaces")
+    with gate("openenv", "--env", "gymnasium:kinds_of_spaces:Kinds-v0", *allowed) as (address, _), client(address) as env:
+        seen = [[[7], [7]], [[7], [7]]]
+        assert env.reset(seed=1).observation["obs"] == {"heard": "a", "seen": seen}
+        result = env.step({"action": {"say": "cab", "go": [2, 3], "pair": [4, [0.5, -1]]}})
+        assert (result.observation["obs"]["heard"], result.reward) == ("cab", 3.5)
+        with pytest.raises(RuntimeError, match="VALIDATION_ERROR"):
+            env.step({"action": {"say": "d", "go": [2, 3], "pair": [4, [0.5, -1]]}})
+
+
 def test_its_client_opens_as_many_sessions_as_may_be() -> None:
     with gate("openenv", "--env", "CartPole-v1", "--sessions", "2") as (address, _), client(address) as first:
         assert not first.reset().done
@@ -98,8 +139,6 @@ def test_its_validator_finds_a_server_that_is_well() -> None:
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "Skirmish-v0"])
 def test_its_graders_find_schema_state_and_rewards_well(env: str) -> None:
-    import types
-
     import requests
 
     with gate("openenv", "--env", env) as (address, _):

@@ -20,12 +20,17 @@ const MAX_APART: usize = 64;
 /// Returns the schema of an action's object.
 pub(crate) fn action(spec: &EnvSpec) -> Value {
     let mut value = plain(&spec.action_space, Side::Action);
-    if let (Space::Discrete(space), false) = (&spec.action_space, spec.action_names.is_empty()) {
-        let name = |(place, name): (i64, &String)| format!("{}: {name}", space.start.saturating_add(place));
-        let names: Vec<_> = (0..).zip(&spec.action_names).map(name).collect();
-        value["description"] = names.join(", ").into();
-    } else if let [_, ..] = &spec.action_names[..] {
-        value["description"] = spec.action_names.join(", ").into();
+    match &spec.action_space {
+        Space::Discrete(space) if !spec.action_names.is_empty() => {
+            let name = |(place, name): (i64, &String)| format!("{}: {name}", space.start.saturating_add(place));
+            let names: Vec<_> = (0..).zip(&spec.action_names).map(name).collect();
+            value["description"] = names.join(", ").into();
+        }
+        // Parts have their own names.
+        Space::Box(space) if space.parts.is_none() && !spec.action_names.is_empty() => {
+            value["description"] = spec.action_names.join(", ").into();
+        }
+        _ => {}
     }
     let metadata = json!({ "type": "object", "additionalProperties": true, "description": "passed over" });
     json!({
@@ -40,7 +45,7 @@ pub(crate) fn action(spec: &EnvSpec) -> Value {
 /// Returns the schema of an observation's object, with reward and end of the episode beside it.
 pub(crate) fn observation(spec: &EnvSpec) -> Value {
     let mut value = space(&spec.observation_space, Side::Observation);
-    if !spec.observation_names.is_empty() {
+    if spec.observation_space.plain().is_some() && !spec.observation_names.is_empty() {
         value["description"] = spec.observation_names.join(", ").into();
     }
     let flag = |what: &str| json!({ "type": "boolean", "description": what });
