@@ -104,7 +104,7 @@ pub(crate) fn chaos(root: &Path) -> Outcome {
 pub(crate) fn decoders(root: &Path) -> Outcome {
     let targets = [
         "-p rollhouse-core --lib",
-        "-p rollhouse-codec --lib --test all",
+        "-p rollhouse-codec --features messages,openenv --lib --test all",
         "-p rollhouse-wire --lib --test all",
         "-p rollhouse-replay --lib --test hostile --test all",
         "-p rollhouse-arena --lib --test all",

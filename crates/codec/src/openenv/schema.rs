@@ -22,7 +22,8 @@ pub(crate) fn action(spec: &EnvSpec) -> Value {
     let mut value = plain(&spec.action_space, Side::Action);
     match &spec.action_space {
         Space::Discrete(space) if !spec.action_names.is_empty() => {
-            let name = |(place, name): (i64, &String)| format!("{}: {name}", space.start.saturating_add(place));
+            let name =
+                |(place, name): (i64, &String)| format!("{}: {name}", space.start.saturating_add(place));
             let names: Vec<_> = (0..).zip(&spec.action_names).map(name).collect();
             value["description"] = names.join(", ").into();
         }

@@ -13,7 +13,7 @@ use rollhouse_codec::openenv::{
 use super::counts::Refusal;
 use super::http::{Answer, NoBody, body, detail, handshake, json, not_allowed, unauthorized};
 use super::player::{PlayError, Player};
-use super::server::{NoSession, OpenenvServer, blocking, close};
+use super::server::{Done, NoSession, OpenenvServer, blocking, close};
 use super::socket::{Purpose, serve};
 
 /// The routes and their methods, as `/openapi.json` has them.
@@ -111,10 +111,7 @@ impl OpenenvServer {
     /// Shows the first observation of an episode, in a lane for this answer alone.
     async fn reset(&self, text: &str) -> Answer {
         match ResetRequest::read(text) {
-            Ok(request) => {
-                self.count_episode();
-                self.once(move |player| player.reset(&request)).await
-            }
+            Ok(request) => self.once(Done::Reset, move |player| player.reset(&request)).await,
             Err(bad) => self.unprocessable(bad, true),
         }
     }
@@ -133,8 +130,7 @@ impl OpenenvServer {
             Ok(action) => action,
             Err(bad) => return self.unprocessable(bad, false),
         };
-        self.count_step();
-        self.once(move |player| {
+        self.once(Done::Step, move |player| {
             player.reset(&ResetRequest::default())?;
             player.step(&action)
         })
@@ -144,6 +140,7 @@ impl OpenenvServer {
     /// Has a player of a session of its own do something.
     async fn once(
         &self,
+        what: Done,
         work: impl FnOnce(&mut Player) -> Result<Vec<u8>, PlayError> + Send + 'static,
     ) -> Answer {
         let mut session = match self.session().await {
@@ -162,7 +159,10 @@ impl OpenenvServer {
         };
         close(session).await;
         match answer {
-            Ok(reply) => json(StatusCode::OK, observation_of(&reply).to_vec()),
+            Ok(reply) => {
+                self.count(what);
+                json(StatusCode::OK, observation_of(&reply).to_vec())
+            }
             Err(refused) => {
                 self.counts.refuse(Refusal::Execution);
                 detail(StatusCode::INTERNAL_SERVER_ERROR, &refused.to_string())

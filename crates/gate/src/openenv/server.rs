@@ -46,6 +46,13 @@ pub(super) struct Session {
     _place: OwnedSemaphorePermit,
 }
 
+/// What a player has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Done {
+    Reset,
+    Step,
+}
+
 /// Reason for which there is no session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoSession {
@@ -206,12 +213,13 @@ impl OpenenvServer {
         *self.stop.borrow()
     }
 
-    pub(super) fn count_step(&self) {
-        self.counts.steps.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn count_episode(&self) {
-        self.counts.episodes.fetch_add(1, Ordering::Relaxed);
+    /// Counts what a player has done.
+    pub(super) fn count(&self, done: Done) {
+        let count = match done {
+            Done::Reset => &self.counts.episodes,
+            Done::Step => &self.counts.steps,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 

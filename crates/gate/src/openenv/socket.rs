@@ -24,7 +24,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 
 use super::counts::Refusal;
 use super::player::{PlayError, Player};
-use super::server::{NoSession, OpenenvServer, Session, blocking};
+use super::server::{Done, NoSession, OpenenvServer, Session, blocking};
 
 /// What a socket is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,14 +165,10 @@ impl Socket {
         };
         match read {
             ClientMessage::Reset(request) => {
-                self.server.count_episode();
-                self.work(session, move |player| player.reset(&request)).await
+                self.work(session, Done::Reset, move |player| player.reset(&request)).await
             }
             ClientMessage::Step(data) => match read_action(self.server.actions(), data) {
-                Ok(action) => {
-                    self.server.count_step();
-                    self.work(session, move |player| player.step(&action)).await
-                }
+                Ok(action) => self.work(session, Done::Step, move |player| player.step(&action)).await,
                 Err(BadBody::Fields(faults)) => self.refuse(session, &BadMessage::Fields(faults)).await,
                 Err(BadBody::Json(why)) => self.refuse(session, &BadMessage::Json(why)).await,
             },
@@ -217,6 +213,7 @@ impl Socket {
     async fn work(
         &mut self,
         session: Session,
+        what: Done,
         work: impl FnOnce(&mut Player) -> Result<Vec<u8>, PlayError> + Send + 'static,
     ) -> (Option<Session>, Result<Vec<u8>, End>) {
         let mut working = std::pin::pin!(blocking(move || {
@@ -239,6 +236,9 @@ impl Socket {
         };
         self.asked = Instant::now();
         let Some((session, answer)) = done else { return (None, Err(End::Closed(CloseCode::Error))) };
+        if answer.is_ok() {
+            self.server.count(what);
+        }
         let answer = answer.unwrap_or_else(|refused| {
             self.server.counts.refuse(Refusal::Execution);
             error(Code::ExecutionError, &refused.to_string(), None, None)
