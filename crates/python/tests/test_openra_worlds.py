@@ -15,19 +15,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gates import gate
+from local_cluster import LocalCluster, rollhouse_program
 
-pytest.importorskip("grpc")
-
-from local_cluster import LocalCluster, rollhouse_program  # noqa: E402
-from openra_bridge import gate  # noqa: E402
-
-import rollhouse  # noqa: E402
-from rollhouse.errors import RefusedError  # noqa: E402
+import rollhouse
+from rollhouse.errors import RefusedError
 
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[str]:
-    with gate("--option", "cash=0") as (address, _):
+    with gate("openra", "--option", "cash=0") as (address, _):
         yield address
 
 
@@ -88,7 +85,7 @@ def test_a_rollout_on_a_cluster_plays_such_worlds(nodes: LocalCluster, engine: s
 
 
 def test_lanes_whose_engine_dies_are_lost_alone_and_go_on_with_the_next_one(tmp_path: Path) -> None:
-    with gate("--option", "cash=0") as (engine, process):
+    with gate("openra", "--option", "cash=0") as (engine, process):
         settings = [f"openra.engines={engine}"]
         with (
             closing(LocalCluster(tmp_path, rollhouse_program(), settings, names=("one",))) as nodes,
@@ -101,7 +98,7 @@ def test_lanes_whose_engine_dies_are_lost_alone_and_go_on_with_the_next_one(tmp_
             process.wait()
             infos = step_until(envs, lambda infos: "lost" in infos)
             assert np.asarray(infos["lost"]).any()
-            with gate("--option", "cash=0", listen=engine):
+            with gate("openra", "--option", "cash=0", listen=engine):
                 step_until(envs, lambda infos: (infos.get("ticks_advanced", np.zeros(1)) > 0).all())
 
 
