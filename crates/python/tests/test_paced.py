@@ -281,6 +281,45 @@ def test_the_newest_row_is_awaited_beside_other_work(nodes: LocalCluster) -> Non
     assert ticks > seen
 
 
+def test_a_reader_in_the_background_has_the_newest_rows_for_whoever_looks(nodes: LocalCluster) -> None:
+    async def look() -> tuple[list[int], int]:
+        async with await rollhouse.connect_async(nodes.url, timeout=120) as cluster:
+            async with await cluster.make_vec("Pendulum-v1", 1, pace=FAST, max_episode_steps=0) as envs:
+                await envs.reset(seed=1)
+                seen: list[int] = []
+                async with envs.reader() as reader, envs.reader(every=0.01) as other:
+                    assert reader.newest is None
+                    async for rows in reader:
+                        seen.append(int(rows[4]["ticks"][0]))
+                        if len(seen) == 5:
+                            break
+                    await envs.act(np.zeros((1, 1), dtype=np.float32))
+                    await anext(other)
+                    assert reader.newest is not None
+                infos = (await envs.step(np.zeros((1, 1), dtype=np.float32)))[4]
+                return seen, int(infos["ticks"][0])
+
+    seen, ticks = asyncio.run(look())
+    assert seen == sorted(seen) and seen[-1] > seen[0]
+    assert ticks > seen[-1], "readers take nothing away"
+
+
+def test_a_reader_ends_with_what_its_lanes_ended_with_and_wants_live_lanes(nodes: LocalCluster) -> None:
+    async def look() -> None:
+        async with await rollhouse.connect_async(nodes.url, timeout=120) as cluster:
+            async with await cluster.make_vec("CartPole-v1", 1, pace=FAST) as envs:
+                async with envs.reader() as reader:
+                    with pytest.raises(ResetNeededError):
+                        await anext(reader)
+                with pytest.raises(ValueError, match="every=0"):
+                    envs.reader(every=0)
+            async with await cluster.make_vec("CartPole-v1", 1) as envs:
+                with pytest.raises(ValueError, match="no pace"):
+                    envs.reader()
+
+    asyncio.run(look())
+
+
 def test_a_node_counts_how_punctual_live_lanes_tick(cluster: rollhouse.Cluster, nodes: LocalCluster) -> None:
     counted = 'rollhouse_live_tick_lateness_seconds_count{env="MountainCar-v0"}'
     before = nodes.figures("one").get(counted, 0)

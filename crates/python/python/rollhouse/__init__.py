@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rollhouse import replays as replays
     from rollhouse.aio import AsyncCluster as AsyncCluster
     from rollhouse.aio import AsyncVectorEnv as AsyncVectorEnv
+    from rollhouse.aio import LatestReader as LatestReader
     from rollhouse.aio import connect_async as connect_async
     from rollhouse.cluster import Cluster as Cluster
     from rollhouse.cluster import ClusterVectorEnv as ClusterVectorEnv
@@ -48,6 +49,7 @@ __all__ = [
     "EmbeddedVectorEnv",
     "Event",
     "HostedVectorEnv",
+    "LatestReader",
     "LiveLanes",
     "Policy",
     "Recording",
@@ -78,6 +80,7 @@ _LAZY = {
     "Cluster": ("rollhouse.cluster", "Cluster"),
     "ClusterVectorEnv": ("rollhouse.cluster", "ClusterVectorEnv"),
     "HostedVectorEnv": ("rollhouse.hosted", "HostedVectorEnv"),
+    "LatestReader": ("rollhouse.aio", "LatestReader"),
     "LiveLanes": ("rollhouse.paced", "LiveLanes"),
     "Policy": ("rollhouse.policies", "Policy"),
     "ReplaySession": ("rollhouse.replay_session", "ReplaySession"),

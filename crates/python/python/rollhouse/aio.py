@@ -72,6 +72,23 @@ class AsyncVectorEnv:
         """Puts actions into the queues of live lanes as ``ClusterVectorEnv.act`` does."""
         return await self._caller.call(self.envs.act, actions, env_ids)
 
+    def reader(self, every: float | None = None) -> LatestReader:
+        """Returns a reader of live lanes' newest rows, to be entered with ``async with``.
+
+        Args:
+            every: Seconds from one look at the lanes to the next; None for those from one tick to the next.
+
+        Raises:
+            ValueError: The lanes have no pace, or ``every`` is not above 0.
+        """
+        pace = self.envs.pace
+        if pace is None:
+            raise ValueError("reader: the lanes have no pace, so that nothing is newer than the last answer")
+        every = 1 / pace["hz"] if every is None else every
+        if not every > 0:
+            raise ValueError(f"every={every!r} must be a number of seconds above 0")
+        return LatestReader(self, every)
+
     async def close(self) -> None:
         """Ends the lanes. Closing again does nothing."""
         if not self.envs.closed:
@@ -83,6 +100,60 @@ class AsyncVectorEnv:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class LatestReader:
+    """Reads the newest rows of live lanes in the background. An async iterator of what ``latest`` returns.
+
+    Whoever iterates gets the newest rows that were not handed out yet: rows that come meanwhile take the place of those that
+    wait. Several readers do not know of each other, and none takes anything away from ``step``. While a step is under way, its
+    rows are the next that can be read.
+    """
+
+    def __init__(self, envs: AsyncVectorEnv, every: float):
+        self._envs, self._every = envs, every
+        self._rows: Step | None = None
+        self._fresh = asyncio.Event()
+        self._failed: BaseException | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def newest(self) -> Step | None:
+        """The newest rows that were read, handed out or not; None before the first. Never waits."""
+        return self._rows
+
+    def __aiter__(self) -> LatestReader:
+        return self
+
+    async def __anext__(self) -> Step:
+        await self._fresh.wait()
+        if self._failed is not None:
+            raise self._failed
+        self._fresh.clear()
+        assert self._rows is not None
+        return self._rows
+
+    async def __aenter__(self) -> LatestReader:
+        self._task = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _read(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                began = loop.time()
+                self._rows = await self._envs.latest()
+                self._fresh.set()
+                await asyncio.sleep(began + self._every - loop.time())
+        except Exception as failed:
+            # Whoever reads has it.
+            self._failed = failed
+            self._fresh.set()
 
 
 class AsyncCluster:

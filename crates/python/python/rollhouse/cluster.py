@@ -336,9 +336,11 @@ class ClusterVectorEnv(NativeVectorEnv, LiveLanes, gymnasium.vector.VectorEnv):
 
     Attributes:
         run: The UUID that the episodes of this env are named by.
+        pace: Of live lanes, ``{"hz": ..., "clock": ...}``; None of others.
     """
 
     run: str
+    pace: Mapping[str, Any] | None
 
     on_losses = ("resume", "raise", "report")
 
@@ -382,7 +384,7 @@ class ClusterVectorEnv(NativeVectorEnv, LiveLanes, gymnasium.vector.VectorEnv):
         )
         # Holds the connection for as long as the env lives.
         self.cluster = cluster
-        self.run = run
+        self.run, self.pace = run, pool.world_pace
         self._adopt(native, seed=pool.seed, copy=pool.copy)
         if pool.record:
             self.recording = Recording(None, run, partial(figures_of_pool, cluster, run))
