@@ -68,7 +68,7 @@ impl AsyncPool {
             let here = lanes.iter().filter(|&&lane| range.contains(&(lane as usize)));
             let here: Vec<u32> = here.map(|&lane| lane - range.start as u32).collect();
             if lanes.is_empty() || !here.is_empty() {
-                let params = PaceParams { lanes: here, control };
+                let params = PaceParams { lanes: here, control: control.clone() };
                 answers.push(self.call::<PaceLanes>(session, &params).await?);
             }
         }

@@ -120,6 +120,9 @@ pub const MAX_METHOD_TEXT_BYTES: usize = 4096;
 /// Maximum number of bytes of what a lane says in words beside its rows: why it is lost, and infos that have no column.
 pub const MAX_LANE_WORDS_BYTES: usize = 1024;
 
+/// Maximum number of bytes in the text with which planning ends.
+pub const MAX_PLAN_BYTES: usize = 16 << 10;
+
 /// Maximum number of bytes that a call of an env's method is given.
 pub const MAX_CALL_BYTES: usize = 64 << 10;
 

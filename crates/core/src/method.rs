@@ -93,6 +93,18 @@ pub struct Call {
     pub payload: String,
 }
 
+impl Call {
+    /// The method of a call that calls nothing: it is recorded as calls are, and no env has it. Its payload is the text with
+    /// which an owner has ended the planning of a live lane.
+    pub const PLAN: &str = ":plan";
+
+    /// Returns whether it is recorded beside a step and no env is asked for it.
+    pub fn is_note(&self) -> bool {
+        // No name of a method begins so.
+        self.method.starts_with(':')
+    }
+}
+
 /// Reason for which the methods of an env are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadMethod {
@@ -132,7 +144,7 @@ mod tests {
     fn methods_without_a_name_with_one_name_twice_or_with_too_much_text_are_refused() {
         let method = |name: &str| MethodSpec::reading(name, "");
         assert_eq!(MethodSpec::check_all(&[method("a"), method("b.c-d_1")]), Ok(()));
-        for name in ["", "two words", "ümlaut", &"x".repeat(MAX_METHOD_NAME_BYTES + 1)] {
+        for name in ["", "two words", "ümlaut", Call::PLAN, &"x".repeat(MAX_METHOD_NAME_BYTES + 1)] {
             assert!(matches!(MethodSpec::check_all(&[method(name)]), Err(BadMethod::Name { .. })), "{name}");
         }
         let twice = MethodSpec::check_all(&[method("a"), method("a")]);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rollhouse_core::limits::MAX_LANES;
-use rollhouse_core::{ClockEvent, MAX_PLANNING, bounded_list, messages};
+use rollhouse_core::limits::{MAX_LANES, MAX_PLAN_BYTES};
+use rollhouse_core::{ClockEvent, MAX_PLANNING, bounded_list, bounded_text, messages};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{CommandError, CommandLanes, Effect, Method};
@@ -24,7 +24,7 @@ pub struct PaceParams {
 }
 
 /// What happens to clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PaceControl {
     /// Nothing: how they stand is asked for.
@@ -37,8 +37,8 @@ pub enum PaceControl {
     Tick(u32),
     /// Their owner plans for so many milliseconds at most, during which they stand still.
     Plan(u64),
-    /// The owner has planned.
-    EndPlan,
+    /// The owner has planned, and says so by a text, which is recorded with the next tick unless it is empty.
+    EndPlan(#[serde(deserialize_with = "bounded_text::<MAX_PLAN_BYTES, _>")] String),
 }
 
 /// Answer of [`PaceLanes`]: how the lanes stand that were meant, in their order.
@@ -63,13 +63,13 @@ impl Method for PaceLanes {
         if let Some(&lane) = named.iter().find(|&&lane| lane as usize >= count) {
             return Err(StepError::NoSuchLane { lane: lane as usize, lanes: count }.into());
         }
-        let event = match control {
+        let event = match &control {
             PaceControl::Look => None,
             PaceControl::Pause => Some(ClockEvent::Pause),
             PaceControl::Resume => Some(ClockEvent::Resume),
-            PaceControl::Tick(ticks) => Some(ClockEvent::Tick(ticks)),
-            PaceControl::Plan(ms) => Some(ClockEvent::Plan(Duration::from_millis(ms).min(MAX_PLANNING))),
-            PaceControl::EndPlan => Some(ClockEvent::EndPlan),
+            PaceControl::Tick(ticks) => Some(ClockEvent::Tick(*ticks)),
+            PaceControl::Plan(ms) => Some(ClockEvent::Plan(Duration::from_millis(*ms).min(MAX_PLANNING))),
+            PaceControl::EndPlan(_) => Some(ClockEvent::EndPlan),
         };
         if let Some(event) = event {
             let done = paced.control(&named, event, now);
@@ -80,6 +80,12 @@ impl Method for PaceLanes {
         } else {
             named.iter().map(|&lane| lane as usize).collect()
         };
+        if let PaceControl::EndPlan(text) = control
+            && !text.is_empty()
+        {
+            all.iter().try_for_each(|&lane| lanes.engine.note_plan(lane, &text))?;
+        }
+        let Some((paced, _)) = lanes.paced() else { return Err(StepError::NoPace.into()) };
         let word = |&lane: &usize| paced.state(lane).map_or(String::new(), |state| state.word().to_owned());
         Ok(PaceAnswer { states: all.iter().map(word).collect() })
     }

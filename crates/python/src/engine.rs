@@ -196,8 +196,16 @@ impl NativeLanes {
     }
 
     /// Has something happen to the clocks of live lanes, of all if `lanes` is empty, and returns the words for their states.
-    fn pace(&self, py: Python<'_>, lanes: Vec<u32>, control: &str, number: u64) -> PyResult<Vec<String>> {
-        let control = control_of(control, number)?;
+    /// `text` is that with which planning ends.
+    fn pace(
+        &self,
+        py: Python<'_>,
+        lanes: Vec<u32>,
+        control: &str,
+        number: u64,
+        text: String,
+    ) -> PyResult<Vec<String>> {
+        let control = control_of(control, number, text)?;
         let mut state = self.lock(py)?;
         let inner = state.inner(py)?;
         let answers = py.detach(|| inner.control(&lanes, control)).map_err(|error| of_method(py, &error))?;
@@ -546,7 +554,7 @@ fn control_of(word: &str, number: u64) -> PyResult<PaceControl> {
         "resume" => PaceControl::Resume,
         "tick" => PaceControl::Tick(u32::try_from(number).unwrap_or(u32::MAX)),
         "plan" => PaceControl::Plan(number),
-        "end_plan" => PaceControl::EndPlan,
+        "end_plan" => PaceControl::EndPlan(text),
         _ => return Err(PyValueError::new_err(format!("`{word}` is nothing that happens to a clock"))),
     })
 }

@@ -281,6 +281,31 @@ def test_the_newest_row_is_awaited_beside_other_work(nodes: LocalCluster) -> Non
     assert ticks > seen
 
 
+@pytest.mark.parametrize("env", ["MountainCar-v0", "tallies:Tally"])
+def test_the_text_with_which_planning_ends_is_recorded_with_the_tick_that_follows(
+    cluster: rollhouse.Cluster, nodes: LocalCluster, tmp_path: Path, env: str
+) -> None:
+    with cluster.make_vec(env, 2, pace={"hz": 25, "clock": "agent"}, record=True) as envs:
+        envs.reset(seed=3)
+        envs.step(np.zeros(2, dtype=np.int64))
+        envs.plan(60)
+        envs.end_plan(lanes=[1], text="Erst das Öl, dann \"der Fluß\".")
+        envs.end_plan(lanes=[0])
+        with pytest.raises(RefusedError, match="cannot end planning"):
+            envs.end_plan(text="too late")
+        with pytest.raises(ValueError, match="at most 16384"):
+            envs.end_plan(text="x" * 16385)
+        for _ in range(3):
+            envs.step(np.zeros(2, dtype=np.int64))
+        run = envs.run
+    assert cluster.close_pool(run, timeout=60)["stored"]
+    first, second = sorted((info for info in rollhouse.replays.open(nodes.url) if info.run == run), key=lambda info: info.lane)
+    assert first.calls() == []
+    assert second.calls() == [(1, ":plan", "Erst das Öl, dann \"der Fluß\".")]
+    verified = subprocess.run([rollhouse_program(), "replay", "verify", str(second), "--connect", nodes.url], capture_output=True, text=True)
+    assert verified.returncode == 0, verified.stderr
+
+
 def test_a_reader_in_the_background_has_the_newest_rows_for_whoever_looks(nodes: LocalCluster) -> None:
     async def look() -> tuple[list[int], int]:
         async with await rollhouse.connect_async(nodes.url, timeout=120) as cluster:

@@ -9,7 +9,8 @@ use crate::calls::CallFault;
 use crate::past::ResumeError;
 
 impl Block {
-    /// Calls a method on a lane and returns its answer. What `changes` the lane is recorded.
+    /// Calls a method on a lane and returns its answer. What `changes` the lane is recorded, and so are notes, which ask it for
+    /// nothing.
     pub(crate) fn call(&mut self, lane: usize, call: &Call, changes: bool) -> Result<String, CallFault> {
         if self.is_lost(lane) {
             return Err(CallFault::Lost);
@@ -24,7 +25,12 @@ impl Block {
         let hashes = changes && self.recorder.is_some();
         let before = if hashes { self.ask(|env| env.state_hash(lane)) } else { Some(0) };
         let Some(before) = before.filter(|_| !self.is_lost(lane)) else { return Err(CallFault::Lost) };
-        match self.ask(|env| env.call(lane, &call.method, &call.payload)) {
+        let answer = if call.is_note() {
+            Some(Ok(String::new()))
+        } else {
+            self.ask(|env| env.call(lane, &call.method, &call.payload))
+        };
+        match answer {
             Some(Ok(answer)) => {
                 if changes {
                     *self.standing.called.of(lane, at) += 1;
@@ -46,7 +52,9 @@ impl Block {
 
     /// Tells the recorder of a call that changed a lane, whose generator may have been drawn from.
     fn note_call(&mut self, lane: usize, before: u32, call: &Call) {
-        self.starts.untouched.remove(lane);
+        if !call.is_note() {
+            self.starts.untouched.remove(lane);
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.call(lane, before, call.clone());
         }
@@ -55,7 +63,8 @@ impl Block {
     /// Calls a method on a lane as it was called elsewhere.
     pub(super) fn call_again(&mut self, lane: usize, call: &Call) -> Result<(), ResumeError> {
         self.refuse_idle(lane)?;
-        let known = self.maker.entry.spec().method(&call.method).is_some_and(|method| method.changes);
+        let changes = self.maker.entry.spec().method(&call.method).is_some_and(|method| method.changes);
+        let known = changes || call.is_note();
         let called = if known { self.call(lane, call, true) } else { Err(CallFault::NotChanging) };
         match called {
             // Whoever called it has been told.

@@ -42,8 +42,23 @@ impl Engine {
             })?;
         }
         let call = Call { method: method.to_owned(), payload: payload.to_owned() };
+        self.call_lane(lane, call, changes)
+    }
+
+    /// Notes the text with which planning has ended, beside the step of the lane that follows ([`Call::PLAN`]).
+    ///
+    /// # Errors
+    /// As of a call.
+    pub(crate) fn note_plan(&mut self, lane: usize, text: &str) -> Result<(), CallRefused> {
+        self.check_lanes(&(lane..lane + 1))?;
+        let call = Call { method: Call::PLAN.to_owned(), payload: text.to_owned() };
+        self.call_lane(lane, call, true).map(drop)
+    }
+
+    fn call_lane(&mut self, lane: usize, call: Call, changes: bool) -> Result<String, CallRefused> {
+        let method = call.method.clone();
         let answer = self.each_lane(lane..lane + 1, move |block, of| block.call(of, &call, changes))?;
         let answer = answer.into_iter().next().unwrap_or(Err(CallFault::Lost));
-        answer.map_err(|source| CallRefused::Lane { lane, method: method.to_owned(), source })
+        answer.map_err(|source| CallRefused::Lane { lane, method, source })
     }
 }

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Clock = Literal["realtime", "agent", "charged"]
 LONGEST_PLAN = 3600.0
 """Seconds for which an owner plans at most."""
+LONGEST_TEXT = 16384
+"""Bytes of the text with which planning ends."""
 
 
 def pace_of(pace: Any) -> dict[str, Any] | None:
@@ -102,17 +104,20 @@ class LiveLanes:
             raise ValueError(f"seconds={seconds!r} must be a number of seconds above 0, at most {LONGEST_PLAN:g}")
         return self._control("plan", lanes, max(1, round(seconds * 1000)))
 
-    def end_plan(self, lanes: Any = None) -> tuple[str, ...]:
-        """Has worlds go on that are planned for."""
-        return self._control("end_plan", lanes)
+    def end_plan(self, lanes: Any = None, text: str = "") -> tuple[str, ...]:
+        """Has worlds go on that are planned for. The text, of at most 16,384 bytes, says what was planned: recordings have it
+        beside the next tick, as a call of ``:plan`` (``Episode.calls``)."""
+        if len(text.encode()) > LONGEST_TEXT:
+            raise ValueError(f"text: it has {len(text.encode())} bytes, at most {LONGEST_TEXT} allowed")
+        return self._control("end_plan", lanes, text=text)
 
     def states(self, lanes: Any = None) -> tuple[str, ...]:
         """Returns the state of each of the lanes."""
         return self._control("look", lanes)
 
-    def _control(self, what: str, lanes: Any, number: int = 0) -> tuple[str, ...]:
+    def _control(self, what: str, lanes: Any, number: int = 0, text: str = "") -> tuple[str, ...]:
         self._check_usable()
-        return tuple(self._native.pace(self._lanes(lanes), what, number))
+        return tuple(self._native.pace(self._lanes(lanes), what, number, text))
 
     def _lanes(self, lanes: Any) -> list[int]:
         if lanes is None:

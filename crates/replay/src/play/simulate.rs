@@ -390,7 +390,7 @@ impl Simulator {
 
 /// Calls methods on a lane as they were called before.
 fn repeat(env: &mut dyn LaneBlock, lane: usize, calls: &[CalledAt]) -> Result<(), SimulateError> {
-    for CalledAt { step, call } in calls {
+    for CalledAt { step, call } in calls.iter().filter(|called| !called.call.is_note()) {
         let (method, steps) = (&call.method, *step);
         match catch_unwind(AssertUnwindSafe(|| env.call(lane, method, &call.payload))) {
             // A lane that is lost by it says so in its step.
