@@ -138,8 +138,8 @@ impl OwnedSession {
     /// If the owner breaks the layout's rules.
     pub(crate) fn tick_in_memory(&mut self, end: &mut ServingEnd) -> Result<bool, MemoryFault> {
         match self.tick() {
-            Ok(false) => Ok(false),
-            Ok(true) => self.answer_ticked(end).map(|()| true),
+            // Lanes that were lost meanwhile, or ticked for a command, are answered as well.
+            Ok(moved) => self.answer_ticked(end).map(|()| moved),
             Err(error) => {
                 if end.is_held() {
                     self.answer_live(end, Err(refusal_of(&error)), false);
