@@ -181,9 +181,33 @@ impl ServingEnd {
         deadline: Option<Instant>,
         alive: impl FnMut() -> bool,
     ) -> Result<Request, ServeError> {
+        self.wait_for(true, deadline, alive)
+    }
+
+    /// Waits as [`ServingEnd::wait`] does, but sleeps at once: for ends at which something is due by time again and again.
+    ///
+    /// # Errors
+    /// See [`ServeError`]. After `TimedOut` the caller may wait again.
+    pub fn wait_asleep(
+        &mut self,
+        deadline: Option<Instant>,
+        alive: impl FnMut() -> bool,
+    ) -> Result<Request, ServeError> {
+        self.wait_for(false, deadline, alive)
+    }
+
+    #[inline]
+    fn wait_for(
+        &mut self,
+        awake: bool,
+        deadline: Option<Instant>,
+        alive: impl FnMut() -> bool,
+    ) -> Result<Request, ServeError> {
         let Self { outputs, inputs, requests, taken_up, sends, patience, .. } = self;
         let wait = Wait { own: &**outputs, peer: &**inputs, bell: NODE_BELL, deadline, slice: SLICE };
         let ready = || look(inputs, requests, taken_up.number(), &mut sends.seen);
+        let mut asleep = Patience::NONE;
+        let patience = if awake { patience } else { &mut asleep };
         let request = patience.wait(&wait, ready, alive).map_err(|unmet| match unmet {
             Unmet::TimedOut => ServeError::TimedOut,
             Unmet::Gone => ServeError::Gone,

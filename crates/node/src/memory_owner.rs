@@ -402,7 +402,14 @@ impl StepperShared {
             {
                 return Ok(request);
             }
-            match end.wait(measured.look_at(), goes_on) {
+            let at = measured.look_at();
+            // Worlds that tick by time wake their thread often: to be awake in between would cost more than the ticks.
+            let waited = if measured.session().tick_at().is_some() {
+                end.wait_asleep(at, goes_on)
+            } else {
+                end.wait(at, goes_on)
+            };
+            match waited {
                 Ok(request) => return Ok(request),
                 Err(ServeError::TimedOut) => measured.idle(&self.told, &self.figures),
                 Err(ServeError::Gone) => return Err(StopReason::Stopped),

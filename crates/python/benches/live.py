@@ -1,6 +1,6 @@
 """Live lanes: how far from their time ticks are, and what they cost the node.
 
-    python benches/live.py ROLLHOUSE [--json] [--sessions 64] [--hz 25] [--seconds 20] [--env Pendulum-v1]
+    python benches/live.py ROLLHOUSE [--json] [--sessions 64] [--hz 25] [--seconds 20] [--env Pendulum-v1] [--transport shm]
 
 ``ROLLHOUSE`` is the program, of which a cluster is started on free ports of this machine: coordinator and node in one process,
 whose CPU is counted. Each session has one lane and an owner that is attached; the owner of the first one steps, and sees when
@@ -36,9 +36,9 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(program: str, sessions: int, hz: float, seconds: float, env: str) -> dict[str, Any]:
+def measure(program: str, sessions: int, hz: float, seconds: float, env: str, transport: str) -> dict[str, Any]:
     with local_cluster(program) as url, rollhouse.connect(url) as cluster, ExitStack() as held:
-        pools = [cluster.make_vec(env, 1, pace=hz, record=False, max_episode_steps=0) for _ in range(sessions)]
+        pools = [cluster.make_vec(env, 1, pace=hz, record=False, max_episode_steps=0, transport=transport) for _ in range(sessions)]
         for pool in pools:
             held.callback(pool.close)
             pool.reset(seed=1)
@@ -81,9 +81,10 @@ def main() -> None:
     parser.add_argument("--hz", type=float, default=25)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--env", default="Pendulum-v1")
+    parser.add_argument("--transport", choices=["quic", "shm"], default="quic")
     asked = parser.parse_args()
-    one = measure(asked.program, 1, asked.hz, asked.seconds, asked.env)
-    many = measure(asked.program, asked.sessions, asked.hz, asked.seconds, asked.env)
+    rest = (asked.hz, asked.seconds, asked.env, asked.transport)
+    one, many = measure(asked.program, 1, *rest), measure(asked.program, asked.sessions, *rest)
     if asked.json:
         print(json.dumps({"machine": platform.platform(), "one": one, "many": many}))
         return
