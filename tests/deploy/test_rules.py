@@ -166,6 +166,9 @@ NOT_YET = {
     # Measured by learners whose policies play on nodes: a rollout has none.
     "rollhouse_policy_data_lag_updates",
     "rollhouse_policy_publishing_seconds",
+    # Of live lanes, which a rollout has none of.
+    "rollhouse_live_tick_lateness_seconds",
+    "rollhouse_live_ticks_missed_total",
 }
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from gates import PROGRAM, gate  # noqa: E402
+from gate_program import PROGRAM, gate  # noqa: E402
 
 GOALS = {"us a step": 300, "steps a second": 20_000}
 """What is asked for, by sockets that send and read bytes."""

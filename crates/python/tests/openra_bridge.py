@@ -9,9 +9,9 @@ import contextlib
 import subprocess
 from typing import Any
 
-import gates
+import gate_program
 import grpc
-from gates import PROGRAM, program
+from gate_program import PROGRAM, program
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 __all__ = ["ACTIONS", "INTERRUPTS", "MESSAGE", "MESSAGES", "PROGRAM", "Bridge", "command", "gate", "program"]
@@ -175,5 +175,5 @@ MAX_POLLS = 20_000
 
 
 def gate(*arguments: str, listen: str = "127.0.0.1:0") -> contextlib.AbstractContextManager[tuple[str, subprocess.Popen[str]]]:
-    """Runs OpenRA's gate; see `gates.gate`."""
-    return gates.gate("openra", *arguments, listen=listen)
+    """Runs OpenRA's gate; see `gate_program.gate`."""
+    return gate_program.gate("openra", *arguments, listen=listen)

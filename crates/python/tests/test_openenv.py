@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("openenv.validation", reason="openenv 0.10 is not installed")
 
-from gates import gate, program  # noqa: E402
+from gate_program import gate, program  # noqa: E402
 from openenv.cli._validation import validate_running_environment  # noqa: E402
 from openenv.core import GenericEnvClient  # noqa: E402
 from openenv.validation.graders.runtime import (  # noqa: E402

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gates import gate
+from gate_program import gate
 from local_cluster import LocalCluster, rollhouse_program
 
 import rollhouse
