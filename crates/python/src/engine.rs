@@ -547,7 +547,7 @@ impl Drop for NativeLanes {
 }
 
 /// Returns what happens to clocks by that word; some take a number of ticks or milliseconds.
-fn control_of(word: &str, number: u64) -> PyResult<PaceControl> {
+fn control_of(word: &str, number: u64, text: String) -> PyResult<PaceControl> {
     Ok(match word {
         "look" => PaceControl::Look,
         "pause" => PaceControl::Pause,
