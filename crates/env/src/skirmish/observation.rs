@@ -1,5 +1,7 @@
 //! What a side is shown of a game: its own, and of the enemy what it sees or has seen of buildings.
 
+use std::sync::OnceLock;
+
 use rollhouse_core::ColumnMut;
 
 use super::actor::{Actor, Target};
@@ -8,7 +10,7 @@ use super::events::{Event, Events};
 use super::figures::Figure;
 use super::game::Game;
 use super::kinds::{ITEM_NUMBERS, Item, Line};
-use super::map::{CELLS, Cell, SIDE};
+use super::map::{CELLS, Cell, MAP_COUNT, Map, SIDE};
 use super::orders::{ORDER_KINDS, OrderKind, SUBJECTS};
 use super::production::Job;
 use super::spaces::{PLANES, SHOWN_JOBS};
@@ -243,19 +245,18 @@ fn mask_places(game: &Game, mask: &mut [u8]) {
 /// Paints the planes: terrain, height, ore, passable, fog, own building, own units, enemy building, enemy units. Of ground that
 /// has not been seen terrain, height and passable are shown, which the map says, and of ore what [`known_ore`] says.
 fn paint(game: &Game, planes: &mut [f32]) {
-    planes.fill(0.0);
     let (planes, _) = planes.as_chunks_mut::<PLANES>();
-    let fog = &game.sides[0].fog;
-    for y in 0..usize::from(game.map.height) {
-        let row = y * SIDE..y * SIDE + usize::from(game.map.width);
-        for (index, plane) in row.clone().zip(&mut planes[row]) {
-            let cell = Cell::of_index(index);
-            let (sees, has_seen) = (fog.sees(cell), fog.has_seen(cell));
-            plane[0] = game.map.terrain[index] as u8 as f32;
-            plane[1] = game.map.heights[index].into();
+    let (fog, ground) = (&game.sides[0].fog, ground_of(game.map));
+    let (width, height) = (usize::from(game.map.width), usize::from(game.map.height));
+    for (y, row) in planes.chunks_exact_mut(SIDE).enumerate() {
+        let (shown, outside) = row.split_at_mut(if y < height { width } else { 0 });
+        outside.fill([0.0; PLANES]);
+        let first = y * SIDE;
+        shown.copy_from_slice(&ground[first..first + shown.len()]);
+        for (x, plane) in (0..).zip(shown) {
+            let cell = Cell::new(x, y as u8);
             plane[2] = known_ore(game, cell).into();
-            plane[3] = if game.map.terrain[index].is_passable() { 1.0 } else { 0.0 };
-            plane[4] = if sees { 1.0 } else { f32::from(u8::from(has_seen)) / 2.0 };
+            plane[4] = SHADES[usize::from(fog.has_seen(cell))][usize::from(fog.sees(cell))];
         }
     }
     debug_assert_eq!(planes.len(), CELLS);
@@ -273,6 +274,24 @@ fn paint(game: &Game, planes: &mut [f32]) {
     }
     let seen = game.sides[1].units().filter(|(_, unit)| own.fog.sees(unit.cell));
     seen.for_each(|(_, unit)| planes[unit.cell.index()][8] += 1.0);
+}
+
+/// What the plane of fog shows of a cell, by whether it has been seen and is.
+const SHADES: [[f32; 2]; 2] = [[0.0, 1.0], [0.5, 1.0]];
+
+/// Returns the planes of each cell of a map with what never changes: terrain, height and passable. They are made once and shared
+/// by all lanes.
+fn ground_of(map: &Map) -> &'static [[f32; PLANES]] {
+    static GROUNDS: [OnceLock<Vec<[f32; PLANES]>>; MAP_COUNT] = [const { OnceLock::new() }; MAP_COUNT];
+    let plane = |index: usize| {
+        let terrain = map.terrain[index];
+        let mut plane = [0.0; PLANES];
+        plane[0] = terrain as u8 as f32;
+        plane[1] = map.heights[index].into();
+        plane[3] = f32::from(u8::from(terrain.is_passable()));
+        plane
+    };
+    GROUNDS[map.number].get_or_init(|| (0..CELLS).map(plane).collect())
 }
 
 /// Returns the loads of ore that side 0 takes to be in a cell: those that it sees, and of a cell that it has seen and does not see
