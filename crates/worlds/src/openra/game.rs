@@ -96,6 +96,8 @@ pub(crate) struct Game {
     calls: u64,
     /// When the engine answered an advance of the session the last time.
     heard: Duration,
+    /// Why the last game was lost, until another begins: it may have been between two steps.
+    lost: Option<String>,
 }
 
 /// Where a game stands.
@@ -137,7 +139,17 @@ impl Game {
     pub(crate) const fn new(setup: Setup, is_connected: bool) -> Self {
         let heard = Duration::ZERO;
         let (phase, session) = (Phase::Idle, None);
-        Self { setup, phase, is_connected, session, is_used: false, under_way: None, calls: 0, heard }
+        Self {
+            setup,
+            phase,
+            is_connected,
+            session,
+            is_used: false,
+            under_way: None,
+            calls: 0,
+            heard,
+            lost: None,
+        }
     }
 
     /// Returns whether an episode is beginning: its engine is connected to, or makes its world. It ends by itself.
@@ -191,6 +203,7 @@ impl Game {
 
     fn begin(&mut self, now: Duration, seed: i32, actions: &mut Vec<Action>) {
         self.destroy(actions);
+        self.lost = None;
         let until = now + BEGIN_WITHIN;
         if self.is_connected {
             self.create(now, seed, 0, until, actions);
@@ -218,7 +231,8 @@ impl Game {
 
     fn step(&mut self, now: Duration, request: FastAdvanceRequest, actions: &mut Vec<Action>) {
         if !matches!(self.phase, Phase::Playing) {
-            return self.lose("there is no game to be stepped".to_owned(), actions);
+            let why = self.lost.take().unwrap_or_else(|| "there is no game to be stepped".to_owned());
+            return self.lose(why, actions);
         }
         if now.saturating_sub(self.heard) >= REAPED_AFTER {
             self.phase = Phase::Checking { request };
@@ -430,6 +444,7 @@ impl Game {
     fn lose(&mut self, why: String, actions: &mut Vec<Action>) {
         self.destroy(actions);
         self.phase = Phase::Idle;
+        self.lost = Some(why.clone());
         actions.push(Action::Lost(why));
     }
 

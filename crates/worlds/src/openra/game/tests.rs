@@ -395,3 +395,13 @@ fn several_lanes_are_not_played_on_an_engine_of_a_single_session() {
     let why = lost(stand.begin());
     assert!(why.contains("several lanes want one that is started for several"), "{why}");
 }
+
+/// Symptom: of a lane whose engine died between two steps it was said that there is no game to be stepped. Cause: the step that
+/// came after gave its own reason. Fix: it gives that of the loss.
+#[test]
+fn a_step_of_a_game_that_was_lost_between_two_steps_says_why_it_was() {
+    let mut stand = Stand::new();
+    stand.begin().unwrap();
+    assert!(lost(stand.play(Event::Closed("it fell down".into()))).contains("it fell down"));
+    assert!(lost(stand.step(1)).contains("it fell down"));
+}
