@@ -23,7 +23,7 @@ def program() -> list[str]:
 
 @contextlib.contextmanager
 def gate(protocol: str, *arguments: str, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Runs a gate, on a free port unless told otherwise, and gives its address and process. It has to end in order at the end, unless it did before."""
+    """Runs a gate, on a free port unless `listen` names one, and gives its address and process. It has to end in order at the end, unless it did before."""
     line = [*program(), "gate", protocol, "--listen", listen, "--json", *arguments]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
     try:

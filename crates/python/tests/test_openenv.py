@@ -92,10 +92,10 @@ class Kinds(gymnasium.Env):
         go=spaces.MultiDiscrete([3, 4]),
         pair=spaces.Tuple((spaces.Discrete(3, start=2), spaces.Box(-1, 1, (2,), numpy.float32))),
     )
-    observation_space = spaces.Dict(heard=spaces.Text(4, charset="abc"), seen=spaces.Box(0, 255, (2, 2, 1), numpy.uint8))
+    observation_space = spaces.Dict(word=spaces.Text(4, charset="abc"), seen=spaces.Box(0, 255, (2, 2, 1), numpy.uint8))
 
-    def show(self, heard):
-        return {"heard": heard, "seen": numpy.full((2, 2, 1), 7, numpy.uint8)}
+    def show(self, word):
+        return {"word": word, "seen": numpy.full((2, 2, 1), 7, numpy.uint8)}
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)
@@ -114,9 +114,9 @@ def test_its_client_plays_a_python_env_with_texts_tuples_and_dicts(tmp_path: Pat
     allowed = ("--python", sys.executable, "--allow", "kinds_of_spaces")
     with gate("openenv", "--env", "gymnasium:kinds_of_spaces:Kinds-v0", *allowed) as (address, _), client(address) as env:
         seen = [[[7], [7]], [[7], [7]]]
-        assert env.reset(seed=1).observation["obs"] == {"heard": "a", "seen": seen}
+        assert env.reset(seed=1).observation["obs"] == {"word": "a", "seen": seen}
         result = env.step({"action": {"say": "cab", "go": [2, 3], "pair": [4, [0.5, -1]]}})
-        assert (result.observation["obs"]["heard"], result.reward) == ("cab", 3.5)
+        assert (result.observation["obs"]["word"], result.reward) == ("cab", 3.5)
         with pytest.raises(RuntimeError, match="VALIDATION_ERROR"):
             env.step({"action": {"say": "d", "go": [2, 3], "pair": [4, [0.5, -1]]}})
 

@@ -106,7 +106,7 @@ impl Processes {
         };
         let address = address_to_keep().map_err(failed)?.to_string();
         let mut coordinator = Service::start(folder, COORDINATOR, line(&address), None)?;
-        coordinator.heard(folder, "listens on ")?;
+        coordinator.printed(folder, "listens on ")?;
         lead(links, Link::TrainerCoordinator, &address)?;
         let authority_print = authority.fingerprint().to_string();
         let with = |token| format!("token={token}&ca={authority_print}");
@@ -363,7 +363,7 @@ fn start_node(
     let packages = python.map(|(_, packages)| packages);
     let listens = address_to_keep().map_err(failed)?.to_string();
     let mut node = Service::start(folder, name, line(&listens), packages)?;
-    node.heard(folder, "joined the coordinator")?;
+    node.printed(folder, "joined the coordinator")?;
     lead(links, Link::TrainerNode(index), &listens)?;
     Ok(node)
 }
@@ -393,7 +393,7 @@ impl Service {
     }
 
     /// Returns what it prints after those words, as soon as it prints them.
-    fn heard(&mut self, folder: &Path, words: &str) -> Result<String, Failure> {
+    fn printed(&mut self, folder: &Path, words: &str) -> Result<String, Failure> {
         let until = Instant::now() + START_WITHIN;
         loop {
             let said = fs::read_to_string(log_of(folder, &self.name)).map_err(failed)?;

@@ -47,7 +47,7 @@ pub struct StateView {
 }
 
 impl Capacity {
-    /// Returns what is said to a client for whom there is no place.
+    /// Returns the answer to a client for whom there is no place.
     pub fn message(self) -> String {
         let Self { active, most } = self;
         format!("Server at capacity: {active}/{most} sessions active. Cannot accept new connections.")

@@ -58,7 +58,7 @@ enum End {
     Closed(CloseCode),
 }
 
-/// A client that has not been heard for so long is asked whether it is there, and has the same time to answer.
+/// A client that has sent nothing for so long is asked whether it is there, and has the same time to answer.
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// Time in which a client says goodbye to a socket that is closed.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(2);

@@ -12,11 +12,11 @@
 use std::sync::atomic::Ordering;
 
 use rollhouse_arena::{ArenaIdent, BatchColumns, FrameNotes, Request, ServingEnd, SharedArena};
-use rollhouse_core::AutoresetMode;
+use rollhouse_core::{AutoresetMode, ColumnRef};
 use rollhouse_engine::Reset;
 use rollhouse_wire::{FrameKind, Refusal};
 
-use super::memory::{MemoryFault, land, note};
+use super::memory::{MemoryFault, note};
 use super::mirror::Mirror;
 use super::pacing::Pacing;
 use super::{OwnedSession, refusal_of};
@@ -41,9 +41,6 @@ impl OwnedSession {
 
     /// Does what the owner of live lanes asks for by memory. A step is answered later.
     pub(super) fn serve_live(&mut self, end: &mut ServingEnd, request: Request) -> Result<(), MemoryFault> {
-        if request == Request::Lanes {
-            return self.send_live(end);
-        }
         let kind = match request {
             Request::Reset => FrameKind::Reset,
             Request::Latest => FrameKind::Latest,
@@ -100,32 +97,13 @@ impl OwnedSession {
         if is_step { Ok(()) } else { self.tick().map(drop).map_err(|error| refusal_of(&error)) }
     }
 
-    /// Puts the actions of the lanes that the owner has sent into their queues.
-    fn send_live(&mut self, end: &mut ServingEnd) -> Result<(), MemoryFault> {
-        let mut lanes = Vec::new();
-        let requests = end.take_sent(&mut lanes)?;
-        self.answer.sent_in_memory(requests);
-        if lanes.is_empty() {
-            return Ok(());
+    /// Puts the actions of lanes that the owner has sent into their queues.
+    pub(super) fn send_live(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), Refusal> {
+        self.put(lanes, actions, true)?;
+        if let Some(mirror) = self.mirror() {
+            mirror.sent.extend(lanes);
         }
-        let actions = end.copy_actions_of(&lanes);
-        let refusal = self.waits_for_disk().or_else(|| self.refuse_paced(FrameKind::Send));
-        let put = refusal.map_or_else(|| self.put(&lanes, actions.as_ref(), true), Err);
-        match put {
-            Ok(()) => {
-                if let Some(mirror) = self.mirror() {
-                    mirror.sent.extend(lanes);
-                }
-                self.answer_ticked(end).map(drop)
-            }
-            Err(refusal) => {
-                end.show_leaving(self.leaving.load(Ordering::Relaxed));
-                end.refuse_lanes(&lanes, &note(&refusal));
-                self.answer.untold = Some(refusal.code);
-                self.answer.refused = Some(refusal);
-                Ok(())
-            }
-        }
+        Ok(())
     }
 
     fn mirror(&mut self) -> Option<&mut Mirror> {
@@ -150,7 +128,7 @@ impl OwnedSession {
     }
 
     /// Answers lanes that have ticked since they were sent, and a step once all lanes have.
-    fn answer_ticked(&mut self, end: &mut ServingEnd) -> Result<(), MemoryFault> {
+    pub(super) fn answer_ticked(&mut self, end: &mut ServingEnd) -> Result<(), MemoryFault> {
         self.answer_sent(end, false)?;
         let are_ready = self.sent.pacing.as_deref().is_some_and(|pacing| pacing.lanes.are_ready());
         if end.is_held() && are_ready {
@@ -181,14 +159,7 @@ impl OwnedSession {
         }
         mirror.sent.retain(|lane| !ready.contains(lane));
         let rows = lanes.rows(&ready, true, now).ascending();
-        land(&rows, end);
-        end.show_leaving(self.leaving.load(Ordering::Relaxed));
-        let lost: Vec<(u32, u8)> = self.losses().collect();
-        end.show_lost(&lost);
-        end.put_lane_notes(&rows.lanes, &self.lane_notes(&rows.lanes));
-        end.answer_lanes(&rows.lanes)?;
-        self.answer.keep_rows(rows);
-        Ok(())
+        self.answer_rows(rows, end)
     }
 
     /// Answers a request with the newest rows of all lanes, or with its refusal; owners take note of what went by if it

@@ -115,7 +115,7 @@ impl OwnedSession {
         request: Request,
         alive: impl FnMut() -> bool,
     ) -> Result<(), MemoryFault> {
-        if self.is_paced() && request != Request::Command {
+        if self.is_paced() && !matches!(request, Request::Lanes | Request::Command) {
             return self.serve_live(end, request);
         }
         match request {
@@ -239,8 +239,14 @@ impl OwnedSession {
             return Ok(());
         }
         let actions = end.copy_actions_of(&lanes);
-        let waits = self.waits_for_disk().map_or(Ok(()), Err);
-        match waits.and_then(|()| self.post(&lanes, actions.as_ref())) {
+        let refusal = self.waits_for_disk().or_else(|| self.refuse_paced(FrameKind::Send));
+        let sent = match refusal {
+            Some(refusal) => Err(refusal),
+            None if self.is_paced() => self.send_live(&lanes, actions.as_ref()),
+            None => self.post(&lanes, actions.as_ref()),
+        };
+        match sent {
+            Ok(()) if self.is_paced() => self.answer_ticked(end),
             Ok(()) => self.answer_done(end, Duration::ZERO).map(drop),
             Err(refusal) => {
                 end.show_leaving(self.leaving.load(Ordering::Relaxed));
@@ -270,6 +276,16 @@ impl OwnedSession {
         // An engine of one thread says nothing else than that none is done.
         let Ok(mut received) = self.engine.recv(1, patience) else { return Ok(false) };
         self.show_received(&mut received);
+        self.answer_rows(received, end)?;
+        Ok(true)
+    }
+
+    /// Answers lanes that were sent with their rows.
+    pub(super) fn answer_rows(
+        &mut self,
+        received: Received,
+        end: &mut ServingEnd,
+    ) -> Result<(), MemoryFault> {
         land(&received, end);
         end.show_leaving(self.leaving.load(Ordering::Relaxed));
         let lost: Vec<(u32, u8)> = self.losses().collect();
@@ -277,7 +293,7 @@ impl OwnedSession {
         end.put_lane_notes(&received.lanes, &self.lane_notes(&received.lanes));
         end.answer_lanes(&received.lanes)?;
         self.answer.keep_rows(received);
-        Ok(true)
+        Ok(())
     }
 
     /// Waits until no lane is under way, however long each takes, and answers them; live lanes with their newest rows.
@@ -296,7 +312,7 @@ impl OwnedSession {
 }
 
 /// Copies rows of single lanes to where their owner reads them.
-pub(super) fn land(received: &Received, end: &mut ServingEnd) {
+fn land(received: &Received, end: &mut ServingEnd) {
     let mut rows = end.lane_rows();
     let lanes = &received.lanes;
     let columns = |to: &mut [ColumnMut<'_>], from: &[ColumnData]| {
